@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import two_sided_t
+from serde_lab.analysis.ratios import Ratio, two_sided_t
 
 ROW, BATCH = "row", "batch"
 METRICS: Mapping[str, str] = {
@@ -60,7 +60,12 @@ class Effect:
     @property
     def is_seen(self) -> bool:
         """Whether the interval leaves out 1."""
-        return self.low > 1 or self.high < 1
+        return self.as_ratio.decided
+
+    @property
+    def as_ratio(self) -> Ratio:
+        """The effect as any ratio is shown; the rounds that would decide it are not known."""
+        return Ratio(self.ratio, self.low, self.high, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from serde_lab.analysis.factor_effects import (
     METRICS,
@@ -24,6 +25,7 @@ from serde_lab.report.page import (
     Sentence,
     Table,
     Tone,
+    ratio_cell,
 )
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
@@ -122,6 +124,5 @@ def _table(found: Sequence[FactorEffects]) -> Table:
 def _cell(effect: Effect | None) -> Cell:
     if effect is None:
         return MISSING
-    note = notation.between(effect.low, effect.high)
     tone: Tone = "" if effect.is_seen else "muted"
-    return Cell(notation.ratio(effect.ratio), effect.ratio, note, tone)
+    return replace(ratio_cell(effect.as_ratio, with_doubt=False), tone=tone)

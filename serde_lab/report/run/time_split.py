@@ -6,12 +6,24 @@ Seconds are slot seconds divided by the number of slots, so that an arm's parts 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 
+from serde_lab.analysis.ratios import paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table, Tone
+from serde_lab.report.page import (
+    MISSING,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+    Tone,
+    ratio_cell,
+)
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
 
@@ -310,7 +322,9 @@ def prediction_section(facts: RunValues) -> Section | None:
         Column("arm", "arm", numeric=False),
         Column("expected_us", "SerDe CPU predicted", unit="µs per record"),
         Column("measured_us", "measured", unit="µs per record"),
-        Column("us_ratio", "measured over predicted"),
+        Column(
+            "us_ratio", "measured over predicted", about="geometric mean of rounds, 95 % interval"
+        ),
         Column("expected_bytes", "frame bytes predicted", unit="B per record"),
         Column("measured_bytes", "measured", unit="B per record"),
         Column("bytes_ratio", "measured over predicted"),
@@ -325,21 +339,28 @@ def prediction_section(facts: RunValues) -> Section | None:
 
 
 def _prediction_row(arm: ArmValues) -> tuple[Cell, ...]:
-    cost = arm.per_record("serde_cpu_s")
     return (
         Cell(arm.name, arm.name, header=True),
-        *_pair(arm.expected_us, None if cost is None else 1e6 * cost),
-        *_pair(arm.expected_bytes, arm.per_record("frame_bytes")),
+        *_pair(arm, "serde_cpu_s", arm.expected_us, 1e6),
+        *_pair(arm, "frame_bytes", arm.expected_bytes),
     )
 
 
-def _pair(expected: float | None, measured: float | None) -> tuple[Cell, Cell, Cell]:
-    ratio = measured / expected if measured is not None and expected else None
+def _pair(
+    arm: ArmValues, metric: str, expected: float | None, scale: float = 1.0
+) -> tuple[Cell, Cell, Cell]:
+    """A metric per record, times `scale`: what was expected, what was measured, and their ratio."""
+    measured = arm.per_record(metric)
+    rows = arm.by_round("rows")
+    values = {
+        n: scale * value / rows[n] for n, value in arm.by_round(metric).items() if rows.get(n)
+    }
+    ratio = paired_ratio(values, dict.fromkeys(values, expected)) if expected else None
     tone: Tone = ""
-    if ratio is not None and ratio > 0:
-        tone = "warn" if max(ratio, 1 / ratio) > _FAR else "good"
+    if ratio is not None:
+        tone = "warn" if max(ratio.value, 1 / ratio.value) > _FAR else "good"
     return (
         Cell(notation.number(expected), expected),
-        Cell(notation.number(measured), measured),
-        Cell(notation.ratio(ratio), ratio, tone=tone),
+        MISSING if measured is None else Cell(notation.number(scale * measured), scale * measured),
+        replace(ratio_cell(ratio, with_doubt=False), tone=tone),
     )
