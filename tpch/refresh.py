@@ -35,7 +35,7 @@ from serde_lab.inputs.parts import (
     silent,
     write_parts,
 )
-from serde_lab.inputs.shares import Counts
+from serde_lab.inputs.update_stream import Counts
 from tpch.generator import generate
 from tpch.tables import TABLES
 

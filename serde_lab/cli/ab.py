@@ -91,8 +91,7 @@ def ab(
     from serde_lab.gate.output.verdict_pages import render_gate
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.statistics.spending import AB_LOOKS
-    from serde_lab.lab.ab.variant_environment import variant_environment
-    from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants
+    from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants, variant_environment
     from serde_lab.lab.inputs.prepared import default_cache
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import find_scenario, load_scenario

@@ -1,7 +1,7 @@
 """Searches for better settings of arms: successive halving over paired rounds, then a confirmation.
 
 Each candidate changes one factor of its start. A rung measures the candidates that are left together with
-their starts, and drops the worse ones (`analysis.halving`). The winners of all factors are combined, and the
+their starts, and drops the worse ones (`analysis.search`). The winners of all factors are combined, and the
 combination is compared with its start in rounds of its own. Arms whose session settings differ run in
 sessions side by side, as many as the machine's memory holds; if there are more, the rung has several heats.
 """
