@@ -36,8 +36,7 @@ from serde_lab.inputs.parts import (
     write_parts,
 )
 from serde_lab.inputs.update_stream import Counts
-from tpch.generator import generate
-from tpch.tables import TABLES
+from tpch.generator import TABLES, generate
 
 IS_DELETED = "_hoodie_is_deleted"
 """Apache Hudi's own delete marker: a boolean column (HoodieRecord.HOODIE_IS_DELETED_FIELD)."""

@@ -270,11 +270,11 @@ class SelfTestOptions:
 
 def run_self_test(options: SelfTestOptions, format: str) -> int:
     """Record or read a pool, judge it and print the result; returns 0 if both bounds hold."""
+    from serde_lab.gate.decision import Policy
     from serde_lab.gate.output.list_pages import render_self_test
-    from serde_lab.gate.policy import Policy
     from serde_lab.gate.pool import read_pool
     from serde_lab.gate.self_test import self_test
-    from serde_lab.gate.statistics.spending import AB_LOOKS
+    from serde_lab.gate.statistics import AB_LOOKS
     from serde_lab.scenario.loading import load_scenario
 
     if format == "junit":

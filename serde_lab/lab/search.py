@@ -29,8 +29,8 @@ from serde_lab.lab.session.run_session import heap_of
 from serde_lab.lab.session.session import heap_bytes
 from serde_lab.runs.directory import SEARCH_FILE, load_run
 from serde_lab.runs.writer import RunWriter
+from serde_lab.scenario.hudi_options import candidate_arms, with_settings
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.settings import candidate_arms, with_settings
 
 OpenCells = Callable[[PreparedPoint, RunSettings, Path, Progress], AbstractContextManager[Cells]]
 

@@ -8,11 +8,10 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, ScenarioError
-from serde_lab.gate.policy import Policy
+from serde_lab.gate.decision import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
-from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.spending import AB_LOOKS, AlphaSpending
+from serde_lab.gate.statistics import AB_LOOKS, AlphaSpending, wilson
 from serde_lab.lab.cells import gate_rounds as rounds_module
 from serde_lab.lab.cells.gate_rounds import CELLS, gate_rounds
 from serde_lab.scenario.loading import load_scenario, parse_scenario

@@ -20,7 +20,7 @@ from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
 from serde_lab.lab.inputs import own_files
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from tpch import TABLES, RefreshStream, generate, generator_version
 
 Say = Callable[[str], None]
