@@ -5,10 +5,9 @@ makes batches by the refresh functions; `QUERIES` has some of its queries. serde
 module, none below it.
 """
 
-from tpch.generator import Generated, generate, generator_version
+from tpch.generator import TABLES, Generated, TpchTable, generate, generator_version
 from tpch.queries import QUERIES, Query
 from tpch.refresh import REFRESHED, REFRESHED_SHARE, RefreshStream
-from tpch.tables import TABLES, TpchTable
 
 __all__ = [
     "QUERIES",

@@ -35,9 +35,8 @@ from serde_lab.inputs.parts import (
     silent,
     write_parts,
 )
-from serde_lab.inputs.shares import Counts
-from tpch.generator import generate
-from tpch.tables import TABLES
+from serde_lab.inputs.update_stream import Counts
+from tpch.generator import TABLES, generate
 
 IS_DELETED = "_hoodie_is_deleted"
 """Apache Hudi's own delete marker: a boolean column (HoodieRecord.HOODIE_IS_DELETED_FIELD)."""

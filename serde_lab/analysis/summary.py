@@ -24,12 +24,11 @@ from serde_lab.analysis.drift import calibration_rounds, other_work
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
-from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
+from serde_lab.analysis.ratios import PeerRatio, TimesFloor, paired_ratio, peer_ratios, times_floor
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.analysis.search import SearchedSide, search_of
 from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
-from serde_lab.analysis.times_floor import TimesFloor, times_floor
 from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS

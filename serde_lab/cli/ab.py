@@ -21,7 +21,7 @@ from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.gate.statistics.spending import AlphaSpending
+    from serde_lab.gate.statistics import AlphaSpending
     from serde_lab.runs.model import Run
 
 BEFORE, AFTER, CONTROL = "before", "after", "control"
@@ -85,14 +85,12 @@ def ab(
 
       serde-lab ab --a-set arm.avro.options.execution=row --b-set arm.avro.options.execution=batch
     """
-    from serde_lab.gate.adaptive import run_adaptively
-    from serde_lab.gate.gating import gate_ab
+    from serde_lab.gate.decision import Policy
+    from serde_lab.gate.gating import gate_ab, run_adaptively
     from serde_lab.gate.output.documents import gate_document
     from serde_lab.gate.output.verdict_pages import render_gate
-    from serde_lab.gate.policy import Policy
-    from serde_lab.gate.statistics.spending import AB_LOOKS
-    from serde_lab.lab.ab.variant_environment import variant_environment
-    from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants
+    from serde_lab.gate.statistics import AB_LOOKS
+    from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants, variant_environment
     from serde_lab.lab.inputs.prepared import default_cache
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import find_scenario, load_scenario

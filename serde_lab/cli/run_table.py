@@ -1,17 +1,142 @@
-"""Prints the tables that end a command about a run, and writes the run's report."""
+"""Builds and prints the tables that end a command about a run, and writes the run's report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.analysis.codec_costs import records_of
+from serde_lab.analysis.ratios import Ratio, stated_ratio
+from serde_lab.analysis.rounding import NOTHING, text
 from serde_lab.analysis.run_values import RunValues, run_values
 from serde_lab.cli.console import Format, emit_line, print_rows, print_table, say
 from serde_lab.report.page import Table
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
+
+REFERENCE = "reference"
+
+COLUMNS = ("arm", "seconds", "ratio", "CPU ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
+"""A cell has one or two lines: the range of seconds below their median, the 95 % interval below each ratio,
+the SerDe share below the CPU. The CPU ratio is that of all processes."""
+
+_OF_SUMMARY = (
+    "arm",
+    "kind",
+    "status",
+    "rounds",
+    "rows_per_s",
+    "serde_cpu_s",
+    "serde_share",
+    "shuffle_bytes",
+)
+_OF_RATIOS = ("ratio_low", "ratio_high", "cpu_ratio", "cpu_ratio_low", "cpu_ratio_high")
+RAW_COLUMNS = (
+    *(*_OF_SUMMARY[:4], "seconds", "seconds_min", "seconds_max", "ratio"),
+    *(*_OF_SUMMARY[4:], *_OF_RATIOS, "checks_passed", "checks_failed", "note"),
+)
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm: its raw figures under `RAW_COLUMNS`, None where one is missing or cannot be trusted.
+
+    `serde_share` is the share of all slot time spent in SerDe; `ratio` is seconds over the reference's
+    seconds, `cpu_ratio` the same of the CPU time of all processes; `note` says in words what is wrong or
+    missing.
+    """
+
+    figures: Mapping[str, Any]
+    to_reference: Ratio | None
+    cpu_to_reference: Ratio | None
+
+    def cells(self) -> tuple[Lines, ...]:
+        """The rounded texts under `COLUMNS`, each cell as its lines."""
+        of = self.figures
+        kind, seconds, serde_cpu, shuffle = (
+            of[name] for name in ("kind", "seconds", "serde_cpu_s", "shuffle_bytes")
+        )
+        low, high = text("seconds", of["seconds_min"]), text("seconds", of["seconds_max"])
+        passed, failed = of["checks_passed"], of["checks_failed"]
+        role = "" if kind == "strategy" else kind
+        return (
+            (of["arm"], REFERENCE if of["note"] == REFERENCE else role),
+            (text("seconds", seconds), f"{low}–{high}" if of["rounds"] > 1 and seconds else ""),
+            *(
+                (NOTHING, "") if ratio is None else (ratio.text, ratio.range)
+                for ratio in (self.to_reference, self.cpu_to_reference)
+            ),
+            (text("rows_per_s", of["rows_per_s"]), ""),
+            (f"{text('seconds', serde_cpu)} s", text("share", of["serde_share"]))
+            if serde_cpu is not None
+            else (NOTHING, ""),
+            (NOTHING if shuffle is None else f"{text('megabytes', shuffle / 1e6)} MB", ""),
+            (f"{passed} passed", f"{failed} failed" if failed else "")
+            if passed or failed
+            else ("none", ""),
+        )
+
+    def raw(self) -> tuple[object, ...]:
+        """The unrounded values under `RAW_COLUMNS`: seconds, bytes, shares of 1."""
+        return tuple(self.figures[name] for name in RAW_COLUMNS)
+
+    @property
+    def remark(self) -> str:
+        """A line that says what is wrong, unchecked, missing or failed; "" if the arm is fine."""
+        note: str = self.figures["note"]
+        return "" if self.figures["status"] == "ok" and note in ("", REFERENCE) else note
+
+    @property
+    def doubt(self) -> str:
+        """A line that says how many rounds more would decide the arm's ratio; "" if it is decided."""
+        found = self.to_reference
+        if found is None or not found.doubt or self.figures["note"] == REFERENCE:
+            return ""
+        return f"{found.text}" + (f" ({found.range}), " if found.range else ", ") + found.doubt
+
+
+def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
+    """The rows of the arms of `summarise`, in their order. All rounding follows `analysis.rounding`."""
+    return [_row(arm, summary.get("reference")) for arm in summary["arms"]]
+
+
+def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
+    seconds = arm["seconds"] or {"median": None, "values": [None]}
+    ratios = {name: stated_ratio(arm, of) for name, of in (("ratio", ""), ("cpu_ratio", "cpu_"))}
+    figures = {
+        **{name: arm[name] for name in _OF_SUMMARY},
+        "seconds": seconds["median"],
+        "seconds_min": min(seconds["values"]),
+        "seconds_max": max(seconds["values"]),
+        "checks_passed": sum(
+            check["times"] - check["failed"] - check.get("not_made", 0) for check in arm["checks"]
+        ),
+        "checks_failed": sum(check["failed"] for check in arm["checks"]),
+        "note": _note(arm, reference),
+    }
+    for name, ratio in ratios.items():
+        for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+            figures[name + end] = None if ratio is None else getattr(ratio, part)
+    return ArmRow(figures, *ratios.values())
+
+
+def _note(arm: Mapping[str, Any], reference: str | None) -> str:
+    if arm["wrong"]:
+        failed = next((c for c in arm["checks"] if c["failed"]), None)
+        why = f": {failed['name']}: {failed['detail']}" if failed else ""
+        return f"wrong answer{why}"
+    if arm["unchecked"]:
+        return f"unchecked: {arm['unchecked']}"
+    if arm["status"] == "missing":
+        return f"missing: {arm['missing']}"
+    if arm["error"]:
+        return f"failed: {arm['error']}"
+    return REFERENCE if arm["arm"] == reference else ""
+
 
 _OF_A_REPORT = (
     "times-the-floor",

@@ -22,7 +22,7 @@ from serde_lab.gate.compare.comparability import arms_differ, instruments_differ
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
 from serde_lab.gate.compare.verdict import Verdict, direction
-from serde_lab.gate.statistics.steps import LevelStep, find_changes, find_steps
+from serde_lab.gate.steps import LevelStep, find_changes, find_steps
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.directory import list_runs, load_run
 

@@ -26,15 +26,18 @@ import numpy as np
 from scipy import stats
 
 from serde_lab.analysis.rounding import rounded_change
-from serde_lab.gate.adaptive import look
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.gate.compare.verdict import Status, Verdict
-from serde_lab.gate.decision import GateResult, Level
-from serde_lab.gate.gating import gate_sides
-from serde_lab.gate.policy import Policy
+from serde_lab.gate.decision import GateResult, Level, Policy
+from serde_lab.gate.gating import gate_sides, look
 from serde_lab.gate.pool import SECONDS, Pool, PoolRound
-from serde_lab.gate.statistics.intervals import Rate, resampled_rate, wilson
-from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
+from serde_lab.gate.statistics import (
+    DEFAULT_LOOKS,
+    AlphaSpending,
+    Rate,
+    resampled_rate,
+    wilson,
+)
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85

@@ -25,7 +25,7 @@ from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
 from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from tpch import TABLES
 
 # seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm

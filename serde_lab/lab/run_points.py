@@ -24,8 +24,8 @@ from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.datasets import tables_of
+from serde_lab.scenario.hudi_options import candidate_arms
 from serde_lab.scenario.model import WORK_FLOOR, Arm, Scenario
-from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
 

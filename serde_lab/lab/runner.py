@@ -19,14 +19,13 @@ from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.folders import check_work, kept_as, work_folder
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
-from serde_lab.lab.run_settings import Progress, Silent
+from serde_lab.lab.run_settings import Progress, Silent, check_work, kept_as, work_folder
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings

@@ -1,7 +1,7 @@
 """Searches for better settings of arms: successive halving over paired rounds, then a confirmation.
 
 Each candidate changes one factor of its start. A rung measures the candidates that are left together with
-their starts, and drops the worse ones (`analysis.halving`). The winners of all factors are combined, and the
+their starts, and drops the worse ones (`analysis.search`). The winners of all factors are combined, and the
 combination is compared with its start in rounds of its own. Arms whose session settings differ run in
 sessions side by side, as many as the machine's memory holds; if there are more, the rung has several heats.
 """
@@ -29,8 +29,8 @@ from serde_lab.lab.session.run_session import heap_of
 from serde_lab.lab.session.session import heap_bytes
 from serde_lab.runs.directory import SEARCH_FILE, load_run
 from serde_lab.runs.writer import RunWriter
+from serde_lab.scenario.hudi_options import candidate_arms, with_settings
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.settings import candidate_arms, with_settings
 
 OpenCells = Callable[[PreparedPoint, RunSettings, Path, Progress], AbstractContextManager[Cells]]
 

@@ -17,8 +17,16 @@ from pydantic import ValidationError
 
 from serde_lab.errors import RunError
 from serde_lab.files import lock_file, write_whole
-from serde_lab.runs.model import FORMAT_VERSION, Check, MeasuredCell, Run, RunHeader
-from serde_lab.runs.samples import read_checks, read_lines, read_samples
+from serde_lab.runs.model import (
+    FORMAT_VERSION,
+    Check,
+    MeasuredCell,
+    Run,
+    RunHeader,
+    read_checks,
+    read_lines,
+    read_samples,
+)
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 SEARCH_FILE = "search.json"

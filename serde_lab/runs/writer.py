@@ -33,8 +33,7 @@ from serde_lab.runs.directory import (
     load_run,
     write_header,
 )
-from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State
-from serde_lab.runs.samples import drop_torn_tail
+from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State, drop_torn_tail
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
 """A reader of a run's state holds the lock for a moment, so a writer tries again."""

@@ -23,8 +23,7 @@ from serde_lab.scenario.model import (
     TopologySection,
     TpchData,
 )
-from serde_lab.scenario.sections import Codec, Measure
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import Codec, Measure, ShapesData
 
 # texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")

@@ -19,7 +19,6 @@ from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
 from serde_lab.scenario.datasets import with_shared_keys
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.overrides import apply_overrides, parse_override
 from serde_lab.scenario.problems import (
     Problem,
     dotted,
@@ -28,7 +27,13 @@ from serde_lab.scenario.problems import (
     refuse,
     suggestion,
 )
-from serde_lab.scenario.sweep import SweepPoint, points_of, sweep_problems
+from serde_lab.scenario.sweep import (
+    SweepPoint,
+    apply_overrides,
+    parse_override,
+    points_of,
+    sweep_problems,
+)
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _MOST_BYTES, _MOST_PARTS = 1 << 20, 100

@@ -1,9 +1,8 @@
 """Defines the tables and keys of a scenario file, with their types, limits and defaults.
 
 `scenarios/README.md` explains every key, and a test checks that the two agree. `consistency` checks
-combinations of keys. Python names are the file's, except for the arrays of tables: `[[setup]]`,
-`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here,
-and `[[dataset]]` is `datasets`.
+combinations of keys. Python names are the file's, except that `[[setup]]`, `[[commit]]`, `[[arm]]`,
+`[[gate.limit]]` and `[[dataset]]` are `setups`, `timed`, `arms`, `limits` and `datasets`.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ from serde_lab.scenario.sections import (
     ScenarioSection,
     SearchSection,
     Settings,
+    Shapes,
+    ShapesData,
     Share,
     Stream,
     Sweep,
 )
-from serde_lab.scenario.shapes import Shapes, ShapesData
 from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[

@@ -14,8 +14,8 @@ from rich.console import Console
 from serde_lab.cli.app import main
 from serde_lab.lab import prerequisites
 from serde_lab.lab.cells import peer_arms
-from serde_lab.lab.jars import download
 from serde_lab.lab.jars import manifest as jars
+from serde_lab.lab.jars import repository
 from serde_lab.scenario.model import Scenario
 from tests.lab.jar_server import JAR, JarServer, no_other_home, served
 from tests.lab.small_scenario import content, source, toml
@@ -35,7 +35,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarServe
             for version, control in enumerate(jars.FORMATS, 4)
         }
         monkeypatch.setattr(module, "FORMATS", formats)
-    monkeypatch.setattr(download, "_PAUSE_S", 0)
+    monkeypatch.setattr(repository, "_PAUSE_S", 0)
     monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     with served() as one:

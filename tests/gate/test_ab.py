@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.lab.ab.variant_environment import variant_environment
-from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants
+from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants, variant_environment
 from tests.cli.conftest import Call, call  # noqa: F401 (a fixture)
 from tests.gate.copied_package import copy_checkout
 from tests.lab.small_scenario import content, source, toml
@@ -190,7 +189,7 @@ def test_ctrl_c_between_two_cells_leaves_nothing(
 
 
 def test_code_from_elsewhere_is_not_measured_by_mistake(small: Path, tmp_path: Path) -> None:
-    from serde_lab.lab.ab.variant_environment import VariantEnvironment
+    from serde_lab.lab.ab.variants import VariantEnvironment
 
     elsewhere = VariantEnvironment("x", sys.executable, (), tmp_path / "tree")
     shared = SharedSettings(small, tmp_path / "sitting", None)

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import UsageError
-from serde_lab.gate.adaptive import look, run_adaptively
 from serde_lab.gate.compare.sides import Side
-from serde_lab.gate.decision import GateResult
-from serde_lab.gate.gating import gate_ab, gate_sides
-from serde_lab.gate.policy import Policy
-from serde_lab.gate.statistics.exact_tests import smallest_paired_p
-from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
+from serde_lab.gate.decision import GateResult, Policy
+from serde_lab.gate.gating import gate_ab, gate_sides, look, run_adaptively
+from serde_lab.gate.statistics import (
+    DEFAULT_LOOKS,
+    AlphaSpending,
+    smallest_paired_p,
+    wilson,
+)
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 

@@ -12,9 +12,8 @@ from serde_lab.errors import ScenarioError, worst
 from serde_lab.gate.compare.rows import Comparison
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.compare.verdict import Status
-from serde_lab.gate.decision import GateResult, decide
+from serde_lab.gate.decision import GateResult, Policy, decide
 from serde_lab.gate.gating import gate_sides
-from serde_lab.gate.policy import Policy
 from tests.gate.made_up_sides import STEADY, arm, log_normal, one_metric, side
 
 LAX = Policy(relative=0.05, absolute=0.02)

@@ -16,12 +16,11 @@ from serde_lab.gate.compare.comparison import compare_sides
 from serde_lab.gate.compare.rows import CompareOptions, Comparison
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.gate.compare.verdict import Verdict
+from serde_lab.gate.decision import Policy
 from serde_lab.gate.gating import gate_sides
-from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.self_test import self_test
-from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.spending import AB_LOOKS, DEFAULT_LOOKS, AlphaSpending
+from serde_lab.gate.statistics import AB_LOOKS, DEFAULT_LOOKS, AlphaSpending, wilson
 from tests.gate.made_up_sides import arm, side
 
 pytestmark = pytest.mark.slow

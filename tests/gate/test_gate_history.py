@@ -12,8 +12,8 @@ from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.compare.sides import Quantity
 from serde_lab.gate.compare.verdict import Verdict
 from serde_lab.gate.history import ScenarioHistory, Series, acknowledge, acknowledged, history
-from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.steps import find_changes, find_steps
+from serde_lab.gate.statistics import wilson
+from serde_lab.gate.steps import find_changes, find_steps
 from tests.gate.made_up_sides import log_normal, write_run
 
 

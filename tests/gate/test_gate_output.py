@@ -14,14 +14,14 @@ from serde_lab.gate.baseline import store as baseline
 from serde_lab.gate.compare.comparison import compare_sides
 from serde_lab.gate.compare.rows import Comparison
 from serde_lab.gate.compare.sides import Side
+from serde_lab.gate.decision import Policy
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.history import history
 from serde_lab.gate.output.list_pages import render_baselines, render_history, render_self_test
 from serde_lab.gate.output.verdict_pages import render_comparison, render_gate
-from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.self_test import self_test
-from serde_lab.gate.statistics.spending import AlphaSpending
+from serde_lab.gate.statistics import AlphaSpending
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, calm, log_normal, side, write_run
 

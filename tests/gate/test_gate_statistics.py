@@ -8,17 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from serde_lab.gate.statistics.exact_tests import (
+from serde_lab.gate.statistics import (
     holm,
     outlier_positions,
     paired_test,
+    ratio_interval,
     separated,
     smallest_paired_p,
     smallest_unpaired_p,
     student_p,
     unpaired_test,
+    wilson,
 )
-from serde_lab.gate.statistics.intervals import ratio_interval, wilson
 
 ROUNDS = range(1, 31)
 

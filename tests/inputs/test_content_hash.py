@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serde_lab.inputs.content_hash import ContentHash, checksum, combined
+from serde_lab.inputs.parts import ContentHash, checksum, combined
 
 TABLE = pa.table(
     {

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from serde_lab.errors import UsageError
-from serde_lab.inputs.content_hash import checksum
+from serde_lab.inputs.parts import checksum
 from serde_lab.inputs.shaped_rows import (
     HOT_BUCKETS,
     Keys,

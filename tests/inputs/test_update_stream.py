@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, UsageError
-from serde_lab.inputs.content_hash import checksum
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.inputs.shares import Shares, count
-from serde_lab.inputs.update_stream import UpdateStream
+from serde_lab.inputs.parts import checksum
+from serde_lab.inputs.update_stream import Shares, UpdateStream, count
 from serde_lab.records.schema import IS_DELETED
 
 ROWS = 400

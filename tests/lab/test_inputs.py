@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, LabError, SchemaError, UsageError
-from serde_lab.inputs.content_hash import checksum
-from serde_lab.inputs.parts import MANIFEST
+from serde_lab.inputs.parts import MANIFEST, checksum
 from serde_lab.lab.inputs.own_files import check_sources, find_files, repeated_keys
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
 from serde_lab.scenario.loading import parse_scenario

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serde_lab.errors import SetupError
-from serde_lab.lab.jars import download
+from serde_lab.lab.jars import repository
 from serde_lab.lab.jars.manifest import (
     HUDI,
     FoundJar,
@@ -39,7 +39,7 @@ IN_IVY = (
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "_PAUSE_S", 0)
+    monkeypatch.setattr(repository, "_PAUSE_S", 0)
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("variable", download.CERTIFICATES)
+@pytest.mark.parametrize("variable", repository.CERTIFICATES)
 def test_certificates_come_from_the_variables(
     environ: dict[str, str], certificate: Path, variable: str
 ) -> None:

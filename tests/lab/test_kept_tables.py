@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import StorageError, UsageError
-from serde_lab.lab.folders import MARK, KeptTables
+from serde_lab.lab.run_settings import MARK, KeptTables
 
 
 @pytest.fixture

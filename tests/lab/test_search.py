@@ -27,9 +27,9 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import SEARCH_FILE, load_run
 from serde_lab.runs.model import Run
+from serde_lab.scenario.hudi_options import candidate_arms, with_settings
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.settings import candidate_arms, with_settings
 from serde_lab.verify.table_checks import CheckResult, TableVerdict
 from tests.lab.small_scenario import content, run_in_session, source, toml
 

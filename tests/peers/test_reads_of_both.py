@@ -11,8 +11,7 @@ import pytest
 from serde_lab.errors import OptionError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
-from serde_lab.verify.contents import fingerprint
-from serde_lab.verify.difference import first_difference
+from serde_lab.verify.contents import fingerprint, first_difference
 from serde_lab.verify.readers import HudiRs
 from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.hudi_reads import read_as_of, read_incremental

@@ -15,8 +15,7 @@ import pytest
 
 from serde_lab.errors import TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot
-from serde_lab.verify.contents import rows_of
-from serde_lab.verify.difference import first_difference
+from serde_lab.verify.contents import first_difference, rows_of
 from serde_lab.verify.readers import HudiRs, TableFacts
 from serde_lab.verify.table_checks import check_table
 from tests.peers.hudi_options import HudiTable, HudiWrite

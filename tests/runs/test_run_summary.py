@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.analysis.summary import exit_status, summarise
+from serde_lab.cli.run_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import ArmEntry, Check
 from serde_lab.runs.writer import RunWriter

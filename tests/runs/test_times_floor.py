@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.times_floor import times_floor
+from serde_lab.analysis.ratios import times_floor
 from serde_lab.runs.model import MeasuredCell, Sample
 
 MERGED = {"type": "COPY_ON_WRITE"}

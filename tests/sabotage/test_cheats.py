@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.arm_table import COLUMNS, arm_rows
 from serde_lab.analysis.summary import summarise
+from serde_lab.cli.run_table import COLUMNS, arm_rows
 from serde_lab.lab.checks import isolation, referee, stand_alone
 from serde_lab.lab.checks.referee import REFEREE
 from serde_lab.lab.runner import RunSettings, run_scenario

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.gate.policy import Policy
+from serde_lab.gate.decision import Policy
 from serde_lab.scenario.consistency.arms import EXECUTIONS, factors
 from serde_lab.scenario.loading import (
     load_scenario,
@@ -20,7 +20,7 @@ from serde_lab.scenario.loading import (
 )
 from serde_lab.scenario.model import TableName, TpchData
 from serde_lab.scenario.problems import all_keys
-from tpch.tables import TABLES
+from tpch.generator import TABLES
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 NAMES = [file.stem for file in scenario_files(FOLDER)]

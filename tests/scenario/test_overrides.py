@@ -8,7 +8,7 @@ import pytest
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.scenario.overrides import apply_overrides, parse_override
+from serde_lab.scenario.sweep import apply_overrides, parse_override
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.plan import check_scenario
+from serde_lab.scenario.hudi_options import candidate_arms
 from serde_lab.scenario.identity import asked
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.settings import candidate_arms
 from tests.lab.small_scenario import content, source
 
 DICTIONARY = {"hoodie.parquet.dictionary.enabled": False}

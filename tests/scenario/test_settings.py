@@ -12,10 +12,10 @@ from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
 from serde_lab.lab.plan import Write, options_of, write_options
 from serde_lab.peers.hudi_arms import ARMS, TUNED
 from serde_lab.scenario.consistency.arms import factors
+from serde_lab.scenario.hudi_options import settings_problems
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.overrides import apply_overrides
-from serde_lab.scenario.settings import settings_problems
+from serde_lab.scenario.sweep import apply_overrides
 from tests.lab.small_scenario import content, scenario, source
 
 PAGES = {"hoodie.parquet.page.size": 65536}

@@ -9,7 +9,7 @@ import pytest
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.identity import asked, data_hash
 from serde_lab.scenario.loading import load_scenario, parse_scenario, sweep_points
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from serde_lab.scenario.sweep import MIDDLE
 
 SCENARIO = load_scenario("shapes")

@@ -15,8 +15,8 @@ from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import MOR, check_readers, read_by_hudi_rs, read_by_us
 from tests.streams.file_stream import COLUMNS, FileStream
 from tests.streams.small_stream import stated_batches
+from tpch.generator import TABLES
 from tpch.refresh import REFRESHED, prepare_refreshes
-from tpch.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""What `tpch.tables` says of the tables is what the generator makes."""
+"""What `tpch.generator` says of the tables is what the generator makes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpch.generator import Generated, generate
-from tpch.tables import TABLES
+from tpch.generator import TABLES, Generated, generate
 
 pytestmark = pytest.mark.slow
 

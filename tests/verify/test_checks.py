@@ -17,7 +17,7 @@ from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
     ARMS_AGREE,
-    META_COLUMNS,
+    META_COLUMNS_CORRECT,
     NO_DUPLICATE_KEYS,
     ROWS_MATCH_ORACLE,
     Expected,
@@ -85,7 +85,7 @@ def test_a_right_table_passes(table: HandMadeTable, expected: Expected) -> None:
     assert [result.name for result in verdict.results] == [
         ROWS_MATCH_ORACLE,
         NO_DUPLICATE_KEYS,
-        META_COLUMNS,
+        META_COLUMNS_CORRECT,
     ]
     assert verdict.results[0].detail.startswith("39 rows, 5 columns, digest ")
     assert verdict.fingerprint == expected.fingerprint
@@ -176,18 +176,18 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
         "p=a",
         lambda rows: put(rows, 8, _hoodie_record_key="k:8"),
         {
-            META_COLUMNS: "_hoodie_record_key does not follow from the data in 1 row; one is 'k:8' at"
+            META_COLUMNS_CORRECT: "_hoodie_record_key does not follow from the data in 1 row; one is 'k:8' at"
         },
     ),
     "a wrong partition path": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_partition_path="a"),
-        {META_COLUMNS: "_hoodie_partition_path does not follow from the data in 1 row"},
+        {META_COLUMNS_CORRECT: "_hoodie_partition_path does not follow from the data in 1 row"},
     ),
     "a file that is not there": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_file_name="gone_0-0-0_1.parquet"),
-        {META_COLUMNS: "_hoodie_file_name is not a file of the latest slices in 1 row"},
+        {META_COLUMNS_CORRECT: "_hoodie_file_name is not a file of the latest slices in 1 row"},
     ),
     "a commit that never was": (
         "p=a",
@@ -197,17 +197,17 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
             _hoodie_commit_time="20250101000000500",
             _hoodie_commit_seqno="20250101000000500_0_0",
         ),
-        {META_COLUMNS: "_hoodie_commit_time is not a completed instant in 1 row"},
+        {META_COLUMNS_CORRECT: "_hoodie_commit_time is not a completed instant in 1 row"},
     ),
     "a sequence number of another commit": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_commit_seqno=f"{FIRST}_0_0"),
-        {META_COLUMNS: "_hoodie_commit_seqno does not begin with the commit time in 1 row"},
+        {META_COLUMNS_CORRECT: "_hoodie_commit_seqno does not begin with the commit time in 1 row"},
     ),
     "a null meta column": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_commit_seqno=None),
-        {META_COLUMNS: "_hoodie_commit_seqno is null in 1 row"},
+        {META_COLUMNS_CORRECT: "_hoodie_commit_seqno is null in 1 row"},
     ),
 }
 
@@ -251,7 +251,7 @@ def test_older_commits_pass_once_instants_are_archived(
         "_hoodie_commit_seqno": "20240101000000000_0_0",
     }
     table.rewrite(lambda rows: put(rows, 8, **old), "p=a")
-    assert set(failed(check_path(str(table.folder), expected, RULES))) == {META_COLUMNS}
+    assert set(failed(check_path(str(table.folder), expected, RULES))) == {META_COLUMNS_CORRECT}
     archive = table.folder / ".hoodie" / "archived"
     archive.mkdir()
     (archive / ".commits_.archive.1_1-0-1").write_bytes(b"")

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import SchemaError
-from serde_lab.verify.contents import fingerprint
-from serde_lab.verify.difference import first_difference, in_words
+from serde_lab.verify.contents import fingerprint, first_difference, in_words
 from serde_lab.verify.row_hash import hash_values
 
 LIST = pa.list_(pa.int64())

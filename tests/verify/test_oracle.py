@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from serde_lab.errors import DataError, UsageError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
-from serde_lab.verify.contents import TableRows, fingerprint
-from serde_lab.verify.difference import first_difference
+from serde_lab.verify.contents import TableRows, fingerprint, first_difference
 from serde_lab.verify.narrow import bucket_ids
 from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.rules import TableRules

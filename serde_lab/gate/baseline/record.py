@@ -17,7 +17,7 @@ from serde_lab.errors import RunError
 from serde_lab.files import write_whole
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.measure.metrics import DETAIL_PREFIX, metric
-from serde_lab.runs.samples import check_value
+from serde_lab.runs.model import check_value
 
 _DIGITS = 6
 # A baseline keeps only the top of the environment: what a reader asks for first.

@@ -12,20 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from serde_lab.analysis.rounding import rounded_p, rounded_ratio, rounded_value
-from serde_lab.gate.statistics.exact_tests import (
+from serde_lab.gate.statistics import (
+    SMALLEST_SAMPLE,
+    RatioInterval,
     holm,
     outlier_positions,
     paired_test,
+    ratio_interval,
     separated,
     smallest_paired_p,
     smallest_unpaired_p,
     student_p,
     unpaired_test,
 )
-from serde_lab.gate.statistics.intervals import RatioInterval, ratio_interval
-
-SMALLEST_SAMPLE = 3
-"""A side with fewer values is never judged by statistics."""
 
 Values = Mapping[int, float]
 """One value per round."""

@@ -11,7 +11,7 @@ from serde_lab.gate.compare.comparability import HostMismatch
 from serde_lab.gate.compare.evidence import Evidence, NoiseFloor, SideValues
 from serde_lab.gate.compare.sides import Quantity
 from serde_lab.gate.compare.verdict import UNDECIDED, Judgement, Status, Verdict
-from serde_lab.gate.statistics.spending import AlphaSpending
+from serde_lab.gate.statistics import AlphaSpending
 from serde_lab.measure.metrics import METRICS, Metric
 
 CONTENTS = Metric("contents", "1", "exact", "equal", "sum", "checks of contents")

@@ -19,7 +19,6 @@ import numpy as np
 from serde_lab.analysis.rounding import rounded_change, shown_ratio
 from serde_lab.gate.compare.comparability import Obstacles
 from serde_lab.gate.compare.evidence import (
-    SMALLEST_SAMPLE,
     Evidence,
     NoiseFloor,
     Values,
@@ -28,7 +27,7 @@ from serde_lab.gate.compare.evidence import (
 from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.compare.sides import ArmPair, Quantity, Side, interleaved
 from serde_lab.gate.compare.verdict import Judgement, Verdict, changed
-from serde_lab.gate.statistics.intervals import resampled_log_ratios
+from serde_lab.gate.statistics import SMALLEST_SAMPLE, resampled_log_ratios
 from serde_lab.measure.code_version import CALIBRATION
 from serde_lab.measure.metrics import metric
 

@@ -27,11 +27,11 @@ from serde_lab.analysis.rounding import (
     shown_value,
 )
 from serde_lab.gate.compare.evidence import (
-    SMALLEST_SAMPLE,
     Evidence,
     SideValues,
     rounds_needed,
 )
+from serde_lab.gate.statistics import SMALLEST_SAMPLE
 from serde_lab.measure.metrics import Better
 
 

@@ -15,7 +15,7 @@ from serde_lab.gate.compare.verdict import MARKS, Inequality
 from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
 from serde_lab.gate.history import HistoryStep, ScenarioHistory
 from serde_lab.gate.self_test import RATES, SelfTest, rounds_needed
-from serde_lab.gate.statistics.intervals import Rate, RatioInterval
+from serde_lab.gate.statistics import Rate, RatioInterval
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:

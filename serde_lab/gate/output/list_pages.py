@@ -26,7 +26,7 @@ from serde_lab.gate.self_test import (
     minutes,
     rounds_needed,
 )
-from serde_lab.gate.statistics.intervals import Rate
+from serde_lab.gate.statistics import Rate
 from serde_lab.report.formats import TextFormat, page_text
 from serde_lab.report.page import Page, Points, Section, Table, text_table
 

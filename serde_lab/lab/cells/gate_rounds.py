@@ -22,9 +22,9 @@ from serde_lab.lab.cells.cell import CellJob, CellResult, MeasurableCell
 from serde_lab.lab.cells.slowdown import slowed
 from serde_lab.lab.cells.table_cells import Engine, InProcess, InProcessCell, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
-from serde_lab.lab.folders import work_folder
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
+from serde_lab.lab.run_settings import work_folder
 from serde_lab.runs.model import MeasuredCell
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.registry import bind

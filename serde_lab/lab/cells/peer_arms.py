@@ -19,9 +19,8 @@ from serde_lab.peers import apache_hudi
 from serde_lab.peers.hudi_arms import ARMS, HudiArm
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
 from serde_lab.peers.table_formats import FORMATS
-from serde_lab.scenario.hudi_options import write_options
+from serde_lab.scenario.hudi_options import with_settings, write_options
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.settings import with_settings
 
 
 @dataclass(frozen=True, slots=True)

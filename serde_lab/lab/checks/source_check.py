@@ -21,7 +21,7 @@ from serde_lab.records.keys import NOWHERE
 from serde_lab.records.schema import RecordSchema, storage_schema
 from serde_lab.scenario.hudi_options import TABLE_NAME
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from serde_lab.serde.interface import Bounds
 from serde_lab.serde.registry import BUILT_IN, named, strategy
 from tpch import generate

@@ -16,12 +16,11 @@ from serde_lab.inputs.draws import onto_a_third, spread
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
 from serde_lab.inputs.shaped_rows import innermost_values, write_rows
-from serde_lab.inputs.shares import Shares
-from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
+from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
 from serde_lab.lab.inputs import own_files
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from tpch import TABLES, RefreshStream, generate, generator_version
 
 Say = Callable[[str], None]

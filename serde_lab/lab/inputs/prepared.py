@@ -34,7 +34,7 @@ from serde_lab.lab.inputs.batches import (
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.sections import ShapesData
 from tpch import generator_version
 
 

@@ -20,8 +20,7 @@ from serde_lab.errors import SetupError
 from serde_lab.inputs.parts import OnProgress, silent
 from serde_lab.lab.inputs.batches import Say
 from serde_lab.lab.inputs.prepared import default_cache, locked
-from serde_lab.lab.jars.download import download
-from serde_lab.lab.jars.repository import homes, local_repositories, repository
+from serde_lab.lab.jars.repository import download, homes, local_repositories, repository
 
 
 @dataclass(frozen=True, slots=True)

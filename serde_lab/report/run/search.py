@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from serde_lab.analysis.halving import CandidateRatios
 from serde_lab.analysis.run_values import RunValues
-from serde_lab.analysis.search import SearchedSide, Trial
+from serde_lab.analysis.search import CandidateRatios, SearchedSide, Trial
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Cell,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from serde_lab.records.operation import Operation
+from serde_lab.scenario.hudi_options import settings_problems
 from serde_lab.scenario.model import (
     BY_HASH,
     FORMAT_CONTROLS,
@@ -18,7 +19,6 @@ from serde_lab.scenario.model import (
     TpchData,
 )
 from serde_lab.scenario.problems import Problem, a, unknown_arm
-from serde_lab.scenario.settings import settings_problems
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "pickle": ("row",),

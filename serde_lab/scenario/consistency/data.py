@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.scenario.model import UPSERT_CONTROLS, Merging, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed, suggestion
-from serde_lab.scenario.shapes import ShapesData, shape_problems
+from serde_lab.scenario.sections import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 
 

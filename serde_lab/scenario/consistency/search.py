@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from serde_lab.scenario.hudi_options import settings_problems, with_settings
 from serde_lab.scenario.model import RECORD_PEERS, Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
-from serde_lab.scenario.settings import settings_problems, with_settings
 
 FEWEST_CONFIRMING = 6
 """The fewest rounds in which a combination is compared with its start."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from serde_lab.analysis.rounding import rounded_p, rounded_ratio
-from serde_lab.gate.statistics.exact_tests import Floats
+from serde_lab.gate.statistics import Floats
 
 SMALLEST_SEGMENT = 3
 _PERMUTATIONS = 999

@@ -1,1 +1,0 @@
-"""Computes the tests, intervals and levels behind the verdicts."""
