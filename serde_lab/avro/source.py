@@ -19,14 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.avro.tree import Node
-from serde_lab.avro.varint import (
-    MAX_VARINT_BYTES,
-    Bytes,
-    Mask,
-    Positions,
-    unzigzag,
-    varints_at,
-)
+from serde_lab.avro.varint import MAX_VARINT_BYTES, Bytes, Mask, Positions, unzigzag, varints_at
 
 Skip = Callable[[bytes, int, int], int]
 """(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError if the

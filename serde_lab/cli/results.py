@@ -256,7 +256,7 @@ def quoted(documents: Iterable[Path], scenarios: Collection[str] = ()) -> list[R
 
     Raises RunError for a run that is missing or damaged, UsageError for a scenario of which none is quoted.
     """
-    from serde_lab.report.quotation import quotations
+    from serde_lab.report.render import quotations
     from serde_lab.runs.directory import load_run
 
     metrics: dict[Path, dict[str, None]] = {}

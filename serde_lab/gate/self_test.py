@@ -31,13 +31,7 @@ from serde_lab.gate.compare.verdict import Status, Verdict
 from serde_lab.gate.decision import GateResult, Level, Policy
 from serde_lab.gate.gating import gate_sides, look
 from serde_lab.gate.pool import SECONDS, Pool, PoolRound
-from serde_lab.gate.statistics import (
-    DEFAULT_LOOKS,
-    AlphaSpending,
-    Rate,
-    resampled_rate,
-    wilson,
-)
+from serde_lab.gate.statistics import DEFAULT_LOOKS, AlphaSpending, Rate, resampled_rate, wilson
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85

@@ -13,11 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.pipeline.assign.index_lookup import (
-    SentIndex,
-    StoredKeys,
-    base_file_lookup,
-)
+from serde_lab.pipeline.assign.index_lookup import SentIndex, StoredKeys, base_file_lookup
 from serde_lab.pipeline.assign.stages import (
     Lookup,
     assign_and_write_stage,

@@ -46,11 +46,7 @@ from serde_lab.serde.registry import strategy
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bucket_index import check_buckets
-from serde_lab.table.portability import (
-    warn_of_kind,
-    warn_of_null_elements,
-    warn_of_types,
-)
+from serde_lab.table.portability import warn_of_kind, warn_of_null_elements, warn_of_types
 from serde_lab.table.services.replacing import (
     Replaced,
     replaced_by_delete_partition,

@@ -19,14 +19,7 @@ from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
 from serde_lab.scenario.datasets import with_shared_keys
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.problems import (
-    Problem,
-    dotted,
-    listed,
-    of_validation,
-    refuse,
-    suggestion,
-)
+from serde_lab.scenario.problems import Problem, dotted, listed, of_validation, refuse, suggestion
 from serde_lab.scenario.sweep import (
     SweepPoint,
     apply_overrides,

@@ -10,8 +10,7 @@ import pytest
 from serde_lab.cli.results import quoted
 from serde_lab.errors import UsageError
 from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
-from serde_lab.report.quotation import requoted
-from serde_lab.report.render import render_quotations
+from serde_lab.report.render import render_quotations, requoted
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from tests.report.made_up_run import make_run

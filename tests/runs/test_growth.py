@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.growth import GrowthPoint, fit_power, growth
-from serde_lab.report.run.growth_curves import growth_table
+from serde_lab.report.run.shapes import growth_table
 
 VALUES = (0.1, 0.3, 1.0, 3.0, 10.0)
 

@@ -31,11 +31,7 @@ from serde_lab.gate.compare.evidence import (
 )
 from serde_lab.gate.compare.rows import CONTENTS, PRIMARY, CompareOptions, Comparison, Row
 from serde_lab.gate.compare.sides import ArmPair, ArmSide, Quantity, Side, interleaved
-from serde_lab.gate.compare.steadiness import (
-    noise_floor,
-    notes,
-    resting_on_steady_rounds,
-)
+from serde_lab.gate.compare.steadiness import noise_floor, notes, resting_on_steady_rounds
 from serde_lab.gate.compare.verdict import (
     Judgement,
     NoisyLimits,

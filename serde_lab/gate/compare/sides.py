@@ -17,12 +17,7 @@ from serde_lab.analysis.cell_values import (
     CommitValues,
     cell_values,
 )
-from serde_lab.analysis.drift import (
-    calibration_rounds,
-    calibration_s,
-    common_parts,
-    moved_rounds,
-)
+from serde_lab.analysis.drift import calibration_rounds, calibration_s, common_parts, moved_rounds
 from serde_lab.runs.model import ArmEntry, MeasuredCell, Run
 from serde_lab.scenario.identity import asked_of
 

@@ -18,12 +18,7 @@ import numpy as np
 
 from serde_lab.analysis.rounding import rounded_change, shown_ratio
 from serde_lab.gate.compare.comparability import Obstacles
-from serde_lab.gate.compare.evidence import (
-    Evidence,
-    NoiseFloor,
-    Values,
-    gather,
-)
+from serde_lab.gate.compare.evidence import Evidence, NoiseFloor, Values, gather
 from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.compare.sides import ArmPair, Quantity, Side, interleaved
 from serde_lab.gate.compare.verdict import Judgement, Verdict, changed

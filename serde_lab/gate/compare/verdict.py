@@ -26,11 +26,7 @@ from serde_lab.analysis.rounding import (
     shown_ratio,
     shown_value,
 )
-from serde_lab.gate.compare.evidence import (
-    Evidence,
-    SideValues,
-    rounds_needed,
-)
+from serde_lab.gate.compare.evidence import Evidence, SideValues, rounds_needed
 from serde_lab.gate.statistics import SMALLEST_SAMPLE
 from serde_lab.measure.metrics import Better
 

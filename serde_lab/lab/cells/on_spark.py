@@ -56,9 +56,7 @@ from serde_lab.pipeline.spark.exchange import (
     SparkExchange,
     stored_columns,
 )
-from serde_lab.pipeline.spark.tables import (
-    exchange_for,
-)
+from serde_lab.pipeline.spark.tables import exchange_for
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam, SparkTask
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, WORK_FLOOR, Arm

@@ -15,12 +15,7 @@ import pyarrow.compute as pc
 from serde_lab.merging.combiner import PartialUpdateCombiner
 from serde_lab.merging.survivors import Indices, match, merge, not_older
 from serde_lab.pipeline.exchange.routing import Task
-from serde_lab.pipeline.handles.handle import (
-    Candidates,
-    Combined,
-    WriteHandle,
-    refuse_markers,
-)
+from serde_lab.pipeline.handles.handle import Candidates, Combined, WriteHandle, refuse_markers
 from serde_lab.pipeline.plan import StoredFileGroup
 from serde_lab.records.buffers import HashedKeys, one_batch
 from serde_lab.records.conversion import conform, fit

@@ -36,12 +36,7 @@ from serde_lab.pipeline.spark.dataframe import (
     path_and_key,
     plain_files,
 )
-from serde_lab.pipeline.spark.shuffle import (
-    DataFrameInput,
-    RddInput,
-    StageInput,
-    obstacle_to_bytes,
-)
+from serde_lab.pipeline.spark.shuffle import DataFrameInput, RddInput, StageInput, obstacle_to_bytes
 from serde_lab.pipeline.spark.worker import (
     BOOTSTRAP_STAGE,
     COLUMNS_STAGE,

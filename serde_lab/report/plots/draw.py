@@ -1,12 +1,13 @@
 """Draws any drawing at a given width; every plot of a report has a wide and a narrow version.
 
 The narrow version (for phones) puts labels above their bars and panels below each other, since a shrunk
-wide version would be unreadable.
+wide version would be unreadable. Bars and rows of points are drawn here.
 """
 
 from __future__ import annotations
 
-from serde_lab.report.plots.bars import draw_bars, draw_steps
+from collections.abc import Sequence
+
 from serde_lab.report.plots.canvas import (
     AXIS_PX,
     SMALL_PX,
@@ -15,19 +16,229 @@ from serde_lab.report.plots.canvas import (
     draw_axis,
     is_narrow,
     label_width,
+    nice_ticks,
     text_width,
 )
 from serde_lab.report.plots.drawings import (
+    Bar,
     Drawing,
+    Key,
     Lines,
     Multiples,
+    Panel,
     PointRow,
     PointRows,
     StackedBars,
     Steps,
 )
-from serde_lab.report.plots.lines import draw_lines
-from serde_lab.report.plots.multiples import draw_multiples
+from serde_lab.report.plots.lines import draw_lines, draw_multiples
+
+_GAP_PX = 26.0
+
+
+def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
+    narrow = is_narrow(width_px)
+    panels = [panel for panel in drawing.panels if panel.bars]
+    legend = _legend_rows(drawing.legend, width_px)
+    bars = max((len(panel.bars) for panel in panels), default=0)
+    headed = any(panel.heading for panel in panels)
+    pitch = 40.0 if narrow else 27.0
+    head = (24.0 if headed else 4.0) + (17.0 if drawing.tick_label else 0.0)
+    panel_height = head + bars * pitch + AXIS_PX
+    height = len(legend) * 19 + 8 + panel_height * (len(panels) if narrow else 1)
+    canvas = Canvas(width_px, height)
+    top = _legend(canvas, drawing.legend, 2) + 8
+    labels = [bar.label for panel in panels for bar in panel.bars]
+    label_px = 0.0 if narrow else label_width(labels, 250)
+    total_px = max((text_width(bar.total, SMALL_PX) for p in panels for bar in p.bars), default=0)
+    spare = total_px + 8
+    if drawing.tick_label:
+        canvas.line([label_px + 4, label_px + 4], [top, top + 12], "ink", 2)
+        canvas.text(label_px + 12, top + 6, drawing.tick_label, "muted", SMALL_PX)
+        top += 17
+        head -= 17
+    highest = [_highest(panel) for panel in panels]
+    if narrow:
+        for panel in panels:
+            scale = Scale(0.5, width_px - spare, max(highest) or 1.0)
+            _panel(
+                *(canvas, panel, scale, top, head, pitch, drawing.axis, None, ()),
+                heading_px=width_px,
+            )
+            top += panel_height
+        return canvas
+    room = width_px - label_px - _GAP_PX * (len(panels) - 1) - spare * len(panels)
+    least = 96.0
+    widths = _shared_widths(highest, room, least)
+    unit = _unit(highest, widths)
+    most = max(highest, default=1.0)
+    # the same ticks in all panels, so that equal lengths mean equal amounts
+    ticks = nice_ticks(most, max(2, int(most * unit / 60)))
+    left = label_px
+    for i, (panel, wide) in enumerate(zip(panels, widths, strict=True)):
+        scale = Scale(left, wide, wide / unit)
+        names = label_px if i == 0 else None
+        axis = drawing.axis if i == 0 else ""
+        _panel(
+            *(canvas, panel, scale, top, head, pitch, axis, names, ticks),
+            heading_px=wide + spare + _GAP_PX / 2,
+            beside=True,
+        )
+        left += wide + spare + _GAP_PX
+    return canvas
+
+
+def _highest(panel: Panel) -> float:
+    return max(
+        (max(sum(s.value for s in bar.segments), bar.tick or 0.0) for bar in panel.bars),
+        default=0.0,
+    )
+
+
+def _shared_widths(highest: Sequence[float], room: float, least: float) -> list[float]:
+    """Widths proportional to the panels' highest values, but each wide enough for its heading."""
+    small: set[int] = set()
+    while True:
+        rest = sum(h for i, h in enumerate(highest) if i not in small)
+        left = room - least * len(small)
+        widths = [
+            least if i in small else (left * h / rest if rest else left / len(highest))
+            for i, h in enumerate(highest)
+        ]
+        new = {i for i, wide in enumerate(widths) if wide < least - 1e-9} - small
+        if not new or left <= least:
+            return widths
+        small |= new
+
+
+def _unit(highest: Sequence[float], widths: Sequence[float]) -> float:
+    """Pixels per unit of the axis, limited by the fullest panel."""
+    units = [wide / high for high, wide in zip(highest, widths, strict=True) if high > 0]
+    return min(units, default=1.0) or 1.0
+
+
+def _panel(
+    canvas: Canvas,
+    panel: Panel,
+    scale: Scale,
+    top: float,
+    head: float,
+    pitch: float,
+    axis: str,
+    names_px: float | None,
+    ticks: Sequence[float],
+    heading_px: float,
+    beside: bool = False,
+) -> None:
+    if panel.heading:
+        canvas.text(scale.left, top + 9, panel.heading, bold=True, room=heading_px)
+    first = top + head
+    bottom = first + pitch * len(panel.bars)
+    draw_axis(canvas, scale, first - 2, bottom, axis, ticks)
+    canvas.line([scale.left, scale.left], [first - 2, bottom], "rule")
+    for i, bar in enumerate(panel.bars):
+        y = first + i * pitch
+        if beside:
+            if names_px is not None:
+                at, room = names_px - 10, names_px - 12
+                canvas.text(at, y + pitch / 2, bar.label, align="right", room=room)
+            _bar(canvas, bar, scale, y + 5, pitch - 10)
+        else:
+            canvas.text(scale.left, y + 9, bar.label, room=scale.pixels)
+            _bar(canvas, bar, scale, y + 18, pitch - 24)
+
+
+def _bar(canvas: Canvas, bar: Bar, scale: Scale, y: float, height: float) -> None:
+    if bar.absent:
+        canvas.text(scale.left + 4, y + height / 2, bar.absent, "bad", SMALL_PX)
+        return
+    at = 0.0
+    for segment in bar.segments:
+        x, end = scale(at), scale(at + segment.value)
+        if end - x > 0.05:
+            # a thin line in the page's colour separates neighbours even without colours
+            gap = 0.6 if end - x > 2.5 else 0.0
+            canvas.box(x, y, end - x - gap, height, segment.role, segment.text)
+        at += segment.value
+    if bar.tick is not None:
+        x = scale(bar.tick)
+        canvas.line([x, x], [y - 3, y + height + 3], "ink", 2, tip=f"expected {bar.total}")
+    end = max(scale(at), scale(bar.tick or 0.0))
+    canvas.text(end + 6, y + height / 2, bar.total, "ink", SMALL_PX)
+
+
+def _legend_rows(keys: Sequence[Key], width_px: float) -> list[list[tuple[str, str]]]:
+    """The items of the colour key in lines; a group starts a line with its name, an item of role ""."""
+    rows: list[list[tuple[str, str]]] = []
+    for key in keys:
+        row: list[tuple[str, str]] = [("", key.group)] if key.group else []
+        x = start = _group_px(keys)
+        for role, label in key.items:
+            wide = text_width(label, SMALL_PX) + 34
+            if x + wide > width_px and x > start:
+                rows.append(row)
+                row = [("", "")] if key.group else []
+                x = start
+            row.append((role, label))
+            x += wide
+        rows.append(row)
+    return rows
+
+
+def _group_px(keys: Sequence[Key]) -> float:
+    widths = [text_width(key.group, SMALL_PX) for key in keys if key.group]
+    return max(widths) + 18 if widths else 0.0
+
+
+def _legend(canvas: Canvas, keys: Sequence[Key], top: float) -> float:
+    """Draw the colour key; returns its height."""
+    rows = _legend_rows(keys, canvas.width_px)
+    for i, row in enumerate(rows):
+        x, y = 0.5, top + i * 19
+        for role, label in row:
+            if not role:
+                canvas.text(x, y + 5.5, label, "muted", SMALL_PX)
+                x += _group_px(keys)
+                continue
+            canvas.box(x, y, 11, 11, role)
+            canvas.text(x + 17, y + 5.5, label, "ink", SMALL_PX)
+            x += text_width(label, SMALL_PX) + 34
+    return len(rows) * 19.0
+
+
+def draw_steps(drawing: Steps, width_px: float) -> Canvas:
+    narrow = is_narrow(width_px)
+    pitch, bar = (68.0, 16.0) if narrow else (48.0, 18.0)
+    height = 6 + pitch * len(drawing.steps) + AXIS_PX - (0 if narrow else 10)
+    canvas = Canvas(width_px, height)
+    label_px = 0.0 if narrow else label_width([s.label for s in drawing.steps], 250)
+    spare = max((text_width(s.value_text) for s in drawing.steps), default=0.0) + 10
+    highest = max((s.value or 0.0 for s in drawing.steps), default=1.0)
+    scale = Scale(label_px + 0.5, width_px - label_px - spare, highest)
+    bottom = 4 + pitch * len(drawing.steps) - (0 if narrow else 6)
+    draw_axis(canvas, scale, 2, bottom, drawing.axis)
+    for i, step in enumerate(drawing.steps):
+        y = 4 + i * pitch
+        change_y = y + (7 if narrow else 9)
+        if narrow:
+            canvas.text(0, y + 27, step.label, room=width_px)
+            bar_y = y + 37
+        else:
+            bar_y = y + 20
+            at, room = label_px - 10, label_px - 12
+            canvas.text(at, bar_y + bar / 2, step.label, align="right", room=room)
+        if i and step.change:
+            role = "muted" if step.sound else "warn"
+            change, room = f"↓ {step.change}", width_px - scale.left
+            canvas.text(scale.left + 4, change_y, change, role, SMALL_PX, room=room)
+        if step.value is None:
+            canvas.text(scale.left + 4, bar_y + bar / 2, step.value_text, "bad", SMALL_PX)
+        else:
+            end = scale(step.value)
+            canvas.box(scale.left, bar_y, end - scale.left, bar, "bar", step.value_text)
+            canvas.text(end + 6, bar_y + bar / 2, step.value_text)
+    return canvas
+
 
 WIDE_PX = 940.0
 NARROW_PX = 344.0

@@ -15,13 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.records.plain_form import from_plain, to_plain
-from serde_lab.records.schema import (
-    ENVELOPE,
-    FILE_ID,
-    INSTANT_TIME,
-    IS_INDEX_RECORD,
-    RecordSchema,
-)
+from serde_lab.records.schema import ENVELOPE, FILE_ID, INSTANT_TIME, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.conformance.cases import batch_of
 from serde_lab.serde.conformance.values import LEAVES, awkward, fixed_type, fixed_types
 from serde_lab.serde.record_verbs import MetadataValues

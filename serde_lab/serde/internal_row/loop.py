@@ -18,13 +18,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import reinterpret, to_plain
-from serde_lab.records.schema import (
-    ENVELOPE,
-    IS_INDEX_RECORD,
-    RECORD_KEY,
-    is_decimal,
-    is_list,
-)
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RECORD_KEY, is_decimal, is_list
 from serde_lab.serde.framing import Damaged
 from serde_lab.serde.internal_row.layout import (
     INDEX,

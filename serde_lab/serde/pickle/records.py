@@ -47,11 +47,7 @@ from serde_lab.serde.interface import (
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.columns import changed_values, new_value
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import (
-    PythonForm,
-    rows_present,
-    transposed,
-)
+from serde_lab.serde.python_values import PythonForm, rows_present, transposed
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
 

@@ -20,12 +20,7 @@ import pyarrow.types as pat
 from serde_lab.avro.schema import decimal_bytes
 from serde_lab.errors import DataError
 from serde_lab.records.conversion import fit
-from serde_lab.records.plain_form import (
-    null_mask,
-    reinterpret,
-    to_plain,
-    validity_buffer,
-)
+from serde_lab.records.plain_form import null_mask, reinterpret, to_plain, validity_buffer
 from serde_lab.records.schema import is_decimal, is_list
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
 from serde_lab.serde.python_values import PythonForm
