@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 from serde_lab.lab.cells import cell, record_cells
 from serde_lab.lab.checks import referee, stand_alone
-from serde_lab.measure import calibration
+from serde_lab.measure import environment
 from tests.forked_reader import FORKED, NO_NAMESPACES
 
-calibration._NUMBERS = 50_000
-calibration._FILE_BYTES = 2 << 20
+environment._NUMBERS = 50_000
+environment._FILE_BYTES = 2 << 20
 record_cells._WARM_RECORDS = record_cells._RECORDS_A_LOOP = 1_000
 # `tests/conftest.py` has frozen the test suite's objects, and a cell would thaw them
 assert vars(cell)["gc"] is gc

@@ -6,8 +6,7 @@ module, none below it.
 """
 
 from tpch.generator import TABLES, Generated, TpchTable, generate, generator_version
-from tpch.queries import QUERIES, Query
-from tpch.refresh import REFRESHED, REFRESHED_SHARE, RefreshStream
+from tpch.workload import QUERIES, REFRESHED, REFRESHED_SHARE, Query, RefreshStream
 
 __all__ = [
     "QUERIES",

@@ -17,7 +17,7 @@ from serde_lab.errors import LabError, UsageError
 from serde_lab.inputs.parts import OnProgress
 from serde_lab.runs.plain_text import plain_line
 from tpch.generator import TABLES, find_table, generate
-from tpch.refresh import REFRESHED, check_refreshed, prepare_refreshes
+from tpch.workload import REFRESHED, check_refreshed, prepare_refreshes
 
 _HELP = f"""\
 Generate TPC-H tables as folders of parquet files: DIR/TABLE/part-00000.parquet and so on.

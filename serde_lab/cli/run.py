@@ -289,7 +289,7 @@ def _print_plan(
     from serde_lab.lab.needs import check_disk, estimate_run
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import chosen_arms, chosen_points
-    from serde_lab.scenario.datasets import tables_of
+    from serde_lab.scenario.sweep import tables_of
 
     if scenario.search is not None:
         _print_search(scenario, chosen_arms(scenario, arms), settings, form)

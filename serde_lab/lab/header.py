@@ -39,8 +39,8 @@ from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.runs.writer import new_run_id
-from serde_lab.scenario.datasets import writes_several
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.sweep import writes_several
 from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.prediction import predict
 from serde_lab.serde.registry import named, strategy

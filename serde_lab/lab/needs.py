@@ -22,10 +22,10 @@ from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
-from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
 from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from serde_lab.scenario.sections import ShapesData
+from serde_lab.scenario.sweep import OPEN_TABLES, query_metric, tables_of, writes_several
 from tpch import TABLES
 
 # seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm

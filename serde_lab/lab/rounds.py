@@ -15,7 +15,7 @@ from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import KeptTables, Progress, kept_as
-from serde_lab.measure.calibration import others_share, spin_s
+from serde_lab.measure.environment import others_share, spin_s
 from serde_lab.measure.metrics import Sample
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter

@@ -23,10 +23,9 @@ from serde_lab.lab.plan import Write, check_scenario, set_up_options
 from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
-from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.hudi_options import candidate_arms
 from serde_lab.scenario.model import WORK_FLOOR, Arm, Scenario
-from serde_lab.scenario.sweep import SweepPoint
+from serde_lab.scenario.sweep import SweepPoint, tables_of
 
 
 @dataclass(frozen=True, slots=True)

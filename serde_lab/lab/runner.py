@@ -44,10 +44,9 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
-from serde_lab.scenario.datasets import tables_of, writes_several
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import FORMAT_CONTROLS, Arm, Scenario
-from serde_lab.scenario.sweep import SweepPoint
+from serde_lab.scenario.sweep import SweepPoint, tables_of, writes_several
 
 _LARGE_ROWS = 5_000_000
 

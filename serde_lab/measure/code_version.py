@@ -41,14 +41,14 @@ INSTRUMENTS: Mapping[str, tuple[str, ...]] = {
     PROCESSES: ("measure/process_tree.py",),
     SAMPLES: ("measure/commit.py",),
     CALIBRATION: tuple(
-        f"measure/calibration.py#{name}"
+        f"measure/environment.py#{name}"
         for name in (
             *("calibrate", "numpy_work", "disk_work", "_median_s"),
             *("_REPEATS", "_NUMBERS", "_FILE_BYTES"),
         )
     ),
     OTHER_WORK: tuple(
-        f"measure/calibration.py#{name}"
+        f"measure/environment.py#{name}"
         for name in (
             *("spin_s", "_blocks_a_second", "others_share", "_busy_s_and_tree"),
             *("_SPIN_S", "_BLOCK", "_BLOCKS", "_IDLE_FIELDS", "_GUEST_FIELD"),

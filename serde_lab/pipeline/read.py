@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from serde_lab.avro.container import read_single
+from serde_lab.avro.codec import read_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.table.files.base_file import META_NAMES

@@ -37,7 +37,7 @@ from serde_lab.report.page import Cell, Column, Figure, Page, Table
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.canvas import Canvas
 from serde_lab.report.plots.draw import NARROW_PX, WIDE_PX, draw
-from serde_lab.report.plots.svg import embedded
+from serde_lab.report.plots.palette import embedded
 from serde_lab.report.run.provenance import UNKNOWN, metrics_of, older_instruments
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
-from serde_lab.scenario.datasets import with_shared_keys
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, dotted, listed, of_validation, refuse, suggestion
 from serde_lab.scenario.sweep import (
@@ -26,6 +25,7 @@ from serde_lab.scenario.sweep import (
     parse_override,
     points_of,
     sweep_problems,
+    with_shared_keys,
 )
 
 _PACKAGE = Path(__file__).resolve().parent.parent

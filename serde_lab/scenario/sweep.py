@@ -1,9 +1,14 @@
-"""Expands a scenario into its points: one for each value of a sweep, or of each factor of `[shapes]`.
+"""Expands a scenario: into its points, one for each value of a sweep or factor of `[shapes]`, and its tables.
 
 It also names the arms of each point. The values are set as `--set key=value` sets them: before the scenario
 is checked, as if the file contained them. A key is dotted. An entry of an array is selected by its number
 from 1 or, if its tables have names, by name: `data.scale_factor`, `commit.1.updates`,
 `arm.pickle.options.layout`. A value is TOML; a bare word that is not TOML is taken as a text.
+
+The tables are that of `[data]`, then one for each `[[dataset]]`. Each is a scenario of one table with the
+same arms, so that whatever works on one table works on each of them. A `[[dataset]]` shares with the file
+what is said once for all tables: where rows come from, their scale, the kind of table, and the writes, if it
+has none of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ from itertools import pairwise
 from typing import Any
 
 from serde_lab.errors import ScenarioError
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.measure.metrics import DETAIL_PREFIX
+from serde_lab.scenario.model import Arm, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed, suggestion, unknown_arm
 from serde_lab.scenario.sections import Shapes, ShapesData
 
@@ -296,3 +302,75 @@ def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
                         f"gives {key!r} {given[place]!r} in the middle, but the file has"
                         f" {middle_of(content, key)!r}",
                     )
+
+
+OPEN_TABLES = f"{DETAIL_PREFIX}open_tables_s"
+"""The metric of opening all tables before the queries: deciding which files are read."""
+
+_SHARED_DATA = ("source", "scale_factor", "input_partitions", "seed")
+_OF_COLUMNS = (
+    "bucket_fields", "hive_style", "url_encode", "time_folders", "delete_field", "delete_marker",
+)  # fmt: skip
+"""Keys of `[table]` that depend on a table's columns, and so are not shared."""
+
+
+def query_metric(query: str) -> str:
+    """The metric of a query's seconds, from its text to its last row."""
+    return f"{DETAIL_PREFIX}query_{query}_s"
+
+
+def with_shared_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A document whose datasets have the keys that they share with it; faults are left for the checks."""
+    content = dict(raw)
+    datasets = content.get("dataset")
+    if isinstance(datasets, list):
+        content["dataset"] = [
+            _complete(one, content) if isinstance(one, Mapping) else one for one in datasets
+        ]
+    return content
+
+
+def _complete(dataset: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    whole = dict(dataset)
+    data, table = content.get("data"), content.get("table", {})
+    own = whole.get("data")
+    if isinstance(data, Mapping) and isinstance(own, Mapping):
+        alike = own.get("source", data.get("source")) == data.get("source")
+        shared = _SHARED_DATA if alike else ("input_partitions", "seed")
+        whole["data"] = {key: data[key] for key in shared if key in data} | dict(own)
+    own = whole.get("table", {})
+    if isinstance(table, Mapping) and isinstance(own, Mapping):
+        shared_table = {k: v for k, v in table.items() if k not in _OF_COLUMNS}
+        whole["table"] = shared_table | dict(own)
+    if "commit" not in whole:
+        whole |= {key: content[key] for key in ("setup", "commit") if key in content}
+    return whole
+
+
+def first_table(scenario: Scenario) -> str:
+    """The name of the table of `[data]`."""
+    return scenario.data.table if isinstance(scenario.data, TpchData) else "data"
+
+
+def tables_of(scenario: Scenario) -> dict[str, Scenario]:
+    """Every table by name, as a scenario of one table, in the order in which cells write them."""
+    first = first_table(scenario)
+    if not scenario.datasets:
+        return {first: scenario}
+    alone = scenario.model_copy(update={"datasets": (), "queries": ()})
+    found = {first: alone}
+    for one in scenario.datasets:
+        update = {
+            "name": f"{scenario.name}.{one.name}",
+            "data": one.data,
+            "setups": one.setups,
+            "timed": one.timed,
+            "table": one.table,
+        }
+        found[one.name] = alone.model_copy(update=update)
+    return found
+
+
+def writes_several(scenario: Scenario) -> bool:
+    """Whether its cells write several tables, or are asked queries."""
+    return bool(scenario.datasets or scenario.queries)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from serde_lab.verify.evolution import in_types
+from serde_lab.verify.key_text import in_types
 from serde_lab.verify.rules import TableRules
 
 Place = tuple[int, int]

@@ -26,8 +26,7 @@ from serde_lab.records.schema import (
     type_at,
     values_at,
 )
-from serde_lab.verify.evolution import in_types
-from serde_lab.verify.key_text import partition_paths, record_keys, text_of
+from serde_lab.verify.key_text import in_types, partition_paths, record_keys, text_of
 from serde_lab.verify.rules import TableRules
 
 POSITION_BITS = 40

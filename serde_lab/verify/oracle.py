@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 from serde_lab.errors import DataError, UsageError
 from serde_lab.records.operation import Operation
 from serde_lab.verify.entry_by_entry import Arrival, Entry, EntryByEntry, filled_rows
-from serde_lab.verify.evolution import in_types
+from serde_lab.verify.key_text import in_types
 from serde_lab.verify.narrow import POSITION_BITS, NarrowRows
 from serde_lab.verify.rules import TableRules
 

@@ -28,7 +28,7 @@ def pass_ns(ns: int) -> None:
 
 time.perf_counter_ns = time.process_time_ns = time.time_ns = read_ns
 
-from serde_lab.measure import calibration  # noqa: E402 (it takes the clock when it is imported)
+from serde_lab.measure import environment  # noqa: E402 (it takes the clock when it is imported)
 
-calibration._NUMBERS = 50_000
-calibration._FILE_BYTES = 2 << 20
+environment._NUMBERS = 50_000
+environment._FILE_BYTES = 2 << 20

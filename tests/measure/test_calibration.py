@@ -1,7 +1,7 @@
 from itertools import accumulate
 from pathlib import Path
 
-from serde_lab.measure.calibration import calibrate, disk_work, numpy_work
+from serde_lab.measure.environment import calibrate, disk_work, numpy_work
 
 
 def test_each_part_is_the_median_of_three_after_one_untimed(tmp_path: Path) -> None:

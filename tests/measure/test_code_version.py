@@ -70,7 +70,7 @@ def test_the_hash_changes_with_what_is_measured_and_not_with_words(checkout: Pat
     before = instruments("spark", checkout)
     text = (checkout / PHASES).read_text()
     (checkout / PHASES).write_text(f"# why\n{text}\n# and more\n")
-    (checkout / "measure" / "environment.py").write_text("x = 1\n")
+    (checkout / "measure" / "metrics.py").write_text("x = 1\n")
     (checkout / "measure" / "another.py").write_text("")
     assert instruments("spark", checkout) == before
     (checkout / PHASES).write_text(f"{text}\nVERBS = 2\n")

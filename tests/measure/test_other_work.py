@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.measure.calibration import others_share, spin_s
-from serde_lab.measure.environment import usable_cores
+from serde_lab.measure.environment import others_share, spin_s, usable_cores
 
 
 def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks() -> None:

@@ -26,7 +26,7 @@ from serde_lab.report.plots.drawings import (
     Step,
     Steps,
 )
-from serde_lab.report.plots.svg import embedded
+from serde_lab.report.plots.palette import embedded
 
 _HOSTILE = "</title><script>alert(1)</script> $\\frac{1}{2}$ \x00\x1b 日本語 " + "x" * 300
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.beside_hudi import STEPS, hudi_steps
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.hudi_steps import STEPS, hudi_steps
 from serde_lab.runs.model import MeasuredCell, Sample
 
 SECONDS = {

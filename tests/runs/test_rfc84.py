@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.rfc84 import (
+from serde_lab.analysis.beside_hudi import (
     BY_COLUMN,
     ROW_BY_ROW,
     Claim,
@@ -18,6 +17,7 @@ from serde_lab.analysis.rfc84 import (
     rfc84_json,
     rounds_said,
 )
+from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.report.run.beside import claim_cells
 from serde_lab.runs.model import MeasuredCell, Sample
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import ScenarioError
-from serde_lab.scenario.datasets import first_table, tables_of
 from serde_lab.scenario.identity import arm_hash, asked, asked_of, data_hash
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.model import TpchData
+from serde_lab.scenario.sweep import first_table, tables_of
 from tpch import QUERIES, TABLES
 
 NAME = "tpch_all"

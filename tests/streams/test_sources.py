@@ -16,7 +16,7 @@ from tests.faults.small_table import MOR, check_readers, read_by_hudi_rs, read_b
 from tests.streams.file_stream import COLUMNS, FileStream
 from tests.streams.small_stream import stated_batches
 from tpch.generator import TABLES
-from tpch.refresh import REFRESHED, prepare_refreshes
+from tpch.workload import REFRESHED, prepare_refreshes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from serde_lab.errors import DataError, UsageError
 from serde_lab.inputs.parquet_rows import ParquetRows
 from tpch import TABLES, RefreshStream, generate
 from tpch.__main__ import main
-from tpch.refresh import REFRESHED, prepare_refreshes
+from tpch.workload import REFRESHED, prepare_refreshes
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches, frame_byt
 from serde_lab.lab.cells.verb_times import COME_BACK, CaseTimes, VerbTime, cell_samples
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
-from serde_lab.measure.calibration import calibrate
+from serde_lab.measure.environment import calibrate
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario

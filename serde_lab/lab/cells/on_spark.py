@@ -42,8 +42,8 @@ from serde_lab.lab.cells.plain_tables import PlainTableCell, UpsertCell, parquet
 from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
-from serde_lab.measure.calibration import calibrate
 from serde_lab.measure.commit import measure_commit
+from serde_lab.measure.environment import calibrate
 from serde_lab.measure.event_log import SparkHistory
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval

@@ -28,8 +28,8 @@ from serde_lab.lab.cells.cell import (
 from serde_lab.lab.cells.floor_cells import FloorHere
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import set_up_kind, set_up_options
-from serde_lab.measure.calibration import calibrate
 from serde_lab.measure.commit import measure_in_process
+from serde_lab.measure.environment import calibrate
 from serde_lab.measure.process_tree import tree_use
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskTimeline

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serde_lab.analysis.hudi_steps import HudiSteps
-from serde_lab.analysis.ratios import Ratio
-from serde_lab.analysis.rfc84 import (
+from serde_lab.analysis.beside_hudi import (
     MERGED_SOURCE,
     PROTOTYPE_GB,
     PROTOTYPE_ROWS,
@@ -17,9 +15,11 @@ from serde_lab.analysis.rfc84 import (
     SOURCE,
     VERDICT_RULE,
     Claim,
+    HudiSteps,
     percentage,
     rounds_said,
 )
+from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (

@@ -22,7 +22,7 @@ from serde_lab.report.plots.drawings import (
     StackedBars,
 )
 from serde_lab.report.plots.palette import line_role
-from serde_lab.scenario.datasets import OPEN_TABLES, query_metric
+from serde_lab.scenario.sweep import OPEN_TABLES, query_metric
 
 ByRound = Mapping[int, float]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from serde_lab.scenario.consistency import arms, batches, data, datasets, search, stream, table
-from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
+from serde_lab.scenario.sweep import tables_of
 
 _PARTS = (data, batches, table, arms)
 

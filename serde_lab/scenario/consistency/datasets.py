@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from serde_lab.scenario.datasets import first_table, tables_of
 from serde_lab.scenario.model import UPSERT_CONTROLS, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed
+from serde_lab.scenario.sweep import first_table, tables_of
 from tpch import QUERIES
 
 _OF_A_TABLE = ("data", "setup", "commit", "table")

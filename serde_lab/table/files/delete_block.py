@@ -26,8 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.avro.codec import AvroCodec
-from serde_lab.avro.container import hudi_schema, long_bytes
+from serde_lab.avro.codec import AvroCodec, hudi_schema, long_bytes
 from serde_lab.errors import DataError, DecodeError, TableError
 from serde_lab.records.buffers import data_of
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.avro.container import hudi_schema, write_single
+from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileFormat, BaseFileWriter

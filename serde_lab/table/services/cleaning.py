@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from serde_lab.avro.container import hudi_schema, read_single, write_single
+from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.files.file_system_view import FileSystemView
 from serde_lab.table.storage.data_files import in_partition

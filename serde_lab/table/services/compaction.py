@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.avro.container import hudi_schema, write_single
+from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility

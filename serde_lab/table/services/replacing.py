@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from serde_lab.avro.container import hudi_schema, write_single
+from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import OptionError
 from serde_lab.table.files.file_system_view import FileSystemView
 

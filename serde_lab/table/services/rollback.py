@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.avro.container import hudi_schema, read_single, write_single
+from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import TableError
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.files.log_block import LogBlock, parse_blocks

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.avro.container import hudi_schema
+from serde_lab.avro.codec import hudi_schema
 from serde_lab.errors import OptionError, TableError
 from serde_lab.records.buffers import parquet_errors
 from serde_lab.table.files.file_system_view import TableFiles, list_table_files, visibility_of

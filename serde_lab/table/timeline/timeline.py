@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self, cast
 
-from serde_lab.avro.container import hudi_schema, read_single, write_single
+from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import ConcurrentWrite, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.storage import Bytes, Storage

@@ -1,9 +1,17 @@
-"""Sets what was published for RFC-84 beside a run of the same workload, with a verdict from an interval.
+"""Sets a run beside Apache Hudi: the steps from its writer to ours, and what was published for RFC-84.
 
-Three sources are kept apart. The RFC's own text promises one figure, of total time. The merged pull requests
-that claim and design the RFC (12550, 12697) measured a proof of concept. The four figures of pull request
-12722 are those of a prototype on Flink, which was closed without being merged (60 million rows of lineitem
-with 20 million keys, MOR upsert, 8 write tasks). Input is a run's summary; intervals need its rounds.
+The steps split how many times faster than Apache Hudi an arm is, each between two arms of the run:
+
+    hudi_spark -> hudi_one_exchange -> spark_native -> a strategy that Spark reads for -> the strategy
+
+Each arrow changes one thing, so the ratios of the steps multiply to the whole ratio, in every round. A step's
+share is its part of the whole on a logarithmic scale; shares add up to 1, and one below 0 costs time.
+
+What was published gets a verdict from an interval. Three sources are kept apart. The RFC's own text promises
+one figure, of total time. The merged pull requests that claim and design the RFC (12550, 12697) measured a
+proof of concept. The four figures of pull request 12722 are those of a prototype on Flink, which was closed
+without being merged (60 million rows of lineitem with 20 million keys, MOR upsert, 8 write tasks). Input is a
+run's summary; intervals need its rounds.
 
 A run may have several pairs of arms: Avro and the typed row both one record at a time, as in Flink, and both
 by column; and both with another index. Only arms of one execution and one topology are compared. The figures
@@ -12,13 +20,122 @@ of 12697 and 12722 are those of the simple bucket index; with another one only t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import Ratio, paired_ratio
+from serde_lab.analysis.ratios import Ratio, paired_ratio, times_faster
+
+SLOWEST, ONE_EXCHANGE, NATIVE = "hudi_spark", "hudi_one_exchange", "spark_native"
+STEPS = (
+    ("one exchange fewer", "Hudi without the exchange that combines duplicates"),
+    (
+        "Arrow and C++",
+        "the lab's writer, in Python over Arrow, in place of Hudi's; records stay Spark's",
+    ),
+    ("the record format", "the strategy's own records in place of Spark's rows"),
+    ("reading the source", "tasks read the Parquet files themselves, not Spark"),
+)
+"""Each step's name, and what changes in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HudiStep:
+    """One step: how many times faster `arm` is than `against`, over all commits; `share` of the whole."""
+
+    name: str
+    about: str
+    arm: str
+    against: str
+    ratio: Ratio
+    share: float
+
+    @property
+    def percent(self) -> str:
+        """The share in whole per cent: its interval supports no more."""
+        return f"{100 * self.share:.0f} %".replace("-", "\N{MINUS SIGN}")
+
+    def to_json(self) -> dict[str, Any]:
+        """For `show --format json`."""
+        return {
+            "step": self.name,
+            "arm": self.arm,
+            "against": self.against,
+            "times_faster": self.ratio.value,
+            "low": self.ratio.low,
+            "high": self.ratio.high,
+            "share": self.share,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HudiSteps:
+    """The steps from the peer to the strategy, in order, and the whole that they multiply to."""
+
+    steps: tuple[HudiStep, ...]
+    whole: HudiStep
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For `show --format json`: the steps, then the whole."""
+        return [one.to_json() for one in (*self.steps, self.whole)]
+
+
+def hudi_steps(
+    arms: Sequence[Mapping[str, Any]], content: Mapping[str, Any], timed: Mapping[str, Rounds]
+) -> HudiSteps | None:
+    """The steps of a run; None if it lacks one of the arms, or a round in which all were timed.
+
+    `arms` are those of the run's summary, `content` is its scenario, `timed` the rounds of each arm with a
+    timing that can be shown. The strategy is the first that has an arm for which Spark reads and one that
+    reads for itself, both with the scenario's own table.
+    """
+    there = {str(arm["arm"]) for arm in arms if not arm.get("table")}
+    # of several arms of one subject, the first counts
+    found = {
+        str(one.get("peer") or one.get("control")): str(one["name"])
+        for one in reversed(content.get("arm") or ())
+        if one.get("name") in there
+    }
+    strategy = _read_twice(arms, there)
+    if strategy is None or not {SLOWEST, ONE_EXCHANGE, NATIVE} <= found.keys():
+        return None
+    chain = (found[SLOWEST], found[ONE_EXCHANGE], found[NATIVE], *strategy)
+    common = set.intersection(*(set(timed[name]) for name in chain))
+    rounds = {name: {n: timed[name][n] for n in sorted(common)} for name in chain}
+    ratios = [times_faster(arm, against, rounds) for against, arm in pairwise(chain)]
+    whole = times_faster(chain[-1], chain[0], rounds)
+    if whole is None or None in ratios:
+        return None
+    steps = tuple(
+        HudiStep(*said, one.arm, one.against, one.mean, _share(one.mean, whole.mean))
+        for said, one in zip(STEPS, ratios, strict=True)
+        if one is not None
+    )
+    return HudiSteps(steps, HudiStep("in all", "", whole.arm, whole.against, whole.mean, 1.0))
+
+
+def _share(ratio: Ratio, whole: Ratio) -> float:
+    """A step's part of the whole on a logarithmic scale; 0 if the whole is 1."""
+    return math.log(ratio.value) / math.log(whole.value) if whole.value != 1 else 0.0
+
+
+def _read_twice(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[str, str] | None:
+    """Of the arms that are `there`: one for which Spark reads, and one of equal options that reads itself."""
+    for arm in arms:
+        options = arm["options"] or {}
+        if arm["arm"] not in there or options.get("source_reader") != "spark":
+            continue
+        alike = {key: value for key, value in options.items() if key != "source_reader"}
+        for other in arms:
+            alike_too = other["strategy"] == arm["strategy"] and other["options"] == alike
+            if alike_too and other["arm"] in there:
+                return arm["arm"], other["arm"]
+    return None
+
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
