@@ -11,6 +11,7 @@
      ├── RunError                1  a run directory that is damaged or has another format version
      ├── TableError              1  a Hudi table that is damaged, or of an unsupported kind
      │    └── ConcurrentWrite    1  another writer holds the table, or rolled this write back
+     │         └── WriteConflict 1  another writer has committed what this write changes, too
      ├── DecodeError             1  bytes that are not a frame of this strategy and schema
      ├── WrongAnswer             4  a table's contents differ from the independent answer
      └── Interrupted           130  ctrl-C
@@ -81,6 +82,10 @@ class TableError(LabError):
 
 class ConcurrentWrite(TableError):
     """Another writer holds the table, or has rolled this write back."""
+
+
+class WriteConflict(ConcurrentWrite):
+    """Another writer has committed what this write changes, too, since this one began."""
 
 
 class DecodeError(LabError):

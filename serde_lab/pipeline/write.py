@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, StorageError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.commit.conflicts import Optimism
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import (
     Compactor,
@@ -81,6 +82,7 @@ class PreparedWrite:
         """Open or create the table. Raises what `serde_lab.write` raises before anything is written."""
         if options.operation is Operation.DELETE_PARTITION:
             return cls._without_rows(storage, options)
+        optimism = Optimism.of(options, storage)
         schema = record_schema(source, options)
         key_generator(schema, options)
         if options.table.is_mor:
@@ -122,7 +124,8 @@ class PreparedWrite:
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
-        return cls(Coordinator(table), schema, options, avro, given, makes_table)
+        coordinator = Coordinator(table, optimism)
+        return cls(coordinator, schema, options, avro, given, makes_table)
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
@@ -133,7 +136,7 @@ class PreparedWrite:
         avro = json.dumps(avro_schema(schema.data, table.config.name))
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
-        return cls(Coordinator(table), schema, options, avro)
+        return cls(Coordinator(table, Optimism.of(options, storage)), schema, options, avro)
 
     @contextmanager
     def hold(self, keeps: str = "") -> Iterator[None]:
@@ -141,7 +144,8 @@ class PreparedWrite:
 
         `commit` and `serve` also do this. Use it around both to keep other writers out in between, and
         before a clock starts to leave it unmeasured. An instant that micro-batches share is completed, unless
-        it is the instant `keeps`. Raises ConcurrentWrite naming the other writer.
+        it is the instant `keeps`. An optimistic write lets others write meanwhile, and may conflict with what
+        they commit from now on. Raises ConcurrentWrite naming the other writer.
         """
         with self.coordinator.hold(self.options.operation, keeps) as outermost:
             if outermost and self.makes_table and not self.coordinator.table.is_stored:
@@ -276,7 +280,7 @@ class PreparedWrite:
 
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
         """Run the table services that the options ask for, after the commit."""
-        with self.hold():
+        with self.hold(), self.coordinator.turn("table services", repairs=True):
             return serve_table(self.coordinator, self.options, compactor)
 
 

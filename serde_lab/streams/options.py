@@ -8,13 +8,13 @@ from typing import Any
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.pipeline.options.service import CONCURRENCY_MODE, LOCK_WAIT
 from serde_lab.pipeline.write import SPANNING
 from serde_lab.records.operation import Operation
 
 OPERATION = "hoodie.datasource.write.operation"
 IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
 TAKES_OVER = "serde_lab.stream.takes_over"
-LOCK_WAIT = "hoodie.write.lock.wait_time_ms"
 BATCHES_PER_COMMIT = "serde_lab.stream.batches_per_commit"
 COMMIT_INTERVAL = "serde_lab.stream.commit_interval_ms"
 COMMIT_BYTES = "serde_lab.stream.commit_bytes"
@@ -77,8 +77,10 @@ def parse_stream_options(options: Mapping[str, Any]) -> StreamOptions:
     }
     if not any(limits.values()):
         limits[BATCHES_PER_COMMIT] = 1
+    mode = str(options.get(CONCURRENCY_MODE, "SINGLE_WRITER")).strip().upper()
+    shared = {LOCK_WAIT} if mode != "SINGLE_WRITER" else set()
     parsed = StreamOptions(
-        write={key: value for key, value in options.items() if key not in _MEANING},
+        write={k: v for k, v in options.items() if k not in _MEANING or k in shared},
         identifier=reader.text(IDENTIFIER, DEFAULT_IDENTIFIER),
         takes_over=reader.flag(TAKES_OVER) or False,
         lock_wait_ms=reader.number(LOCK_WAIT, 60_000),
@@ -95,6 +97,11 @@ def parse_stream_options(options: Mapping[str, Any]) -> StreamOptions:
     if parsed.shares and parsed.operation not in SPANNING:
         raise OptionError(
             f"{OPERATION} is {parsed.operation}, and batches that share a commit take {', '.join(SPANNING)}",
+            hint=f"set {BATCHES_PER_COMMIT}=1",
+        )
+    if parsed.shares and shared:
+        raise OptionError(
+            f"{CONCURRENCY_MODE} is {mode}, and batches that share a commit need the table for themselves",
             hint=f"set {BATCHES_PER_COMMIT}=1",
         )
     return parsed

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from serde_lab.errors import LabError, OptionError
+from serde_lab.errors import LabError, OptionError, WriteConflict
 from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
@@ -79,19 +80,26 @@ class BatchWriter:
         check_workers(spark)
         query = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
         batch = MicroBatch(query, batch_id)
-        clock = TaskTimeline("driver")
-        with ExitStack() as held:
-            with clock.phase("prepare"):
-                write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
-            if write is None:
-                return
-            options = write.options
-            exchange = exchange_for(df, options)
-            with batches_of(spark, options.max_records_per_batch):
-                commit = write.commit(exchange, timeline=clock)
-            serving: list[AttemptReport] = []
-            with clock.phase("serve"):
-                served = write.serve(compactor_on(spark, serving))
+        for tried in count():
+            clock = TaskTimeline("driver")
+            with ExitStack() as held:
+                with clock.phase("prepare"):
+                    write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
+                if write is None:
+                    return
+                options = write.options
+                exchange = exchange_for(df, options)
+                try:
+                    with batches_of(spark, options.max_records_per_batch):
+                        commit = write.commit(exchange, timeline=clock)
+                except WriteConflict:
+                    if options.concurrency is None or tried >= options.concurrency.retries:
+                        raise
+                    continue
+                serving: list[AttemptReport] = []
+                with clock.phase("serve"):
+                    served = write.serve(compactor_on(spark, serving))
+            break
         if self._watch is not None:
             tasks = (*exchange.reports, *serving)
             self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))

@@ -21,13 +21,15 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.commit.conflicts import Optimism
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.exchange.in_process import Exchange
+from serde_lab.pipeline.options.service import LOCK_WAIT
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
 from serde_lab.streams.exactly_once import MicroBatch, is_stored
-from serde_lab.streams.options import LOCK_WAIT, StreamOptions
+from serde_lab.streams.options import StreamOptions
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import Checkpoint, extra_metadata, newest_checkpoint
@@ -141,7 +143,8 @@ class StreamWriter:
             options = parse_options(self.options.write, table.config)
             table.config.check_writable(options.drop_metadata_table)
             table = table.merging_by(options.table.merger_classes)
-            coordinator, until = Coordinator(table), self._patience()
+            optimism = Optimism.of(options, self.storage)
+            coordinator, until = Coordinator(table, optimism), self._patience()
             with ExitStack() as held:
                 while True:
                     try:

@@ -28,7 +28,7 @@ from serde_lab.table.files.file_system_view import (
 from serde_lab.table.index.index_kind import HashingConfig, save_hashing_config
 from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
-from serde_lab.table.storage.lock import LOCK_FOLDER
+from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import (
     SCHEMA_KEY,
@@ -139,9 +139,12 @@ class HoodieTable:
         """The same table with `merger_classes`, which the table does not store."""
         return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
 
-    def check_nothing_pending(self, service: str) -> None:
+    def check_nothing_pending(self, service: str, besides_live_writers: bool = False) -> None:
         """Raises TableError if an instant is pending, for which the service must wait."""
         pending = self.timeline().pending()
+        if besides_live_writers:
+            alive = live_writers(self.storage, (instant.time for instant in pending))
+            pending = tuple(instant for instant in pending if instant.time not in alive)
         if pending:
             raise TableError(
                 f"{self.storage.url}: {pending[0].action} {pending[0].time} is pending; "

@@ -4,19 +4,24 @@ Only one writer holds the table; it first repairs what a dead writer left. A com
 requested, inflight, a marker for each file, data, a check that the table is still held and that our
 inflight file still exists, completed, markers removed. Several micro-batches may share an instant: between
 them it stays pending, and `flush` completes it.
+
+A writer holds the table from the first of these steps to the last. With optimistic concurrency control it
+holds the table up to inflight, and again from the check on, which then also looks for conflicts; between the
+two a heartbeat protects its instant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
+from serde_lab.pipeline.commit.conflicts import Optimism, Since
 from serde_lab.table.services.replacing import REPLACE_COMMIT, Replaced, requested_content
 from serde_lab.table.services.rollback import Recovered, recover
 from serde_lab.table.storage.data_files import delete_markers, list_markers
-from serde_lab.table.storage.lock import TableLock
+from serde_lab.table.storage.lock import Heartbeat, LockSettings, TableLock
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.shared_instant import SharedInstant, delete_manifests, store_batch
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, WriteStat
@@ -54,39 +59,81 @@ class Commit:
 class Coordinator:
     """Begins and completes the instants of one table, one at a time, while it holds the table.
 
-    Of the outermost hold: `recovered` is what was repaired, `kept` the shared instant that goes on.
+    `optimism`: for optimistic concurrency control; None holds the table throughout. Of the outermost hold:
+    `recovered` is what was repaired, `kept` the shared instant that goes on.
     """
 
-    def __init__(self, table: HoodieTable) -> None:
-        self.table = table
+    def __init__(self, table: HoodieTable, optimism: Optimism | None = None) -> None:
+        self.table, self.optimism = table, optimism
         self.recovered = Recovered((), ())
         self.kept: SharedInstant | None = None
         self._lock: TableLock | None = None
+        self._since: Since | None = None
+        self._heartbeat: Heartbeat | None = None
 
     @contextmanager
     def hold(self, purpose: str, keeps: str = "") -> Iterator[bool]:
         """Lock the table against other writers, and repair what an earlier one left behind.
 
         An instant that micro-batches share is completed, unless it is the instant `keeps`. May be nested;
-        yields whether this is the outermost hold. Raises ConcurrentWrite, naming the other writer and its
-        purpose, if there is one.
+        yields whether this is the outermost hold. With optimistic concurrency control the lock is let go
+        again: what others commit from now on may conflict. Raises ConcurrentWrite, naming the other writer
+        and its purpose, if there is one.
         """
-        if self._lock is not None:
+        if self._lock is not None or self._since is not None:
             yield False
-            return
-        with TableLock(self.table.storage, purpose) as lock:
-            self._lock, self.kept = lock, None
+        elif self.optimism is None:
+            with self._locked(purpose, keeps):
+                yield True
+        else:
+            with self._locked(purpose):
+                self._since = Since.now(self.table)
             try:
-                # we hold the lock, so the writer of any pending instant is dead, or between two batches
-                self.recovered = recover(self.table)
-                for shared in self.recovered.shared:
-                    if shared.instant.time == keeps:
-                        self.kept = shared
-                    else:
-                        self.flush(shared)
                 yield True
             finally:
+                self._since = None
+                self._end_heartbeat()
+
+    def turn(self, purpose: str, repairs: bool = False) -> AbstractContextManager[None]:
+        """Lock the table for one step of an optimistic writer; others hold it already.
+
+        `repairs`: also repair what dead writers left. Raises ConcurrentWrite as `hold`.
+        """
+        optimistic = self.optimism is not None and self._lock is None
+        return self._locked(purpose, repairs=repairs) if optimistic else nullcontext()
+
+    @contextmanager
+    def _locked(self, purpose: str, keeps: str = "", repairs: bool = True) -> Iterator[None]:
+        wait_ms = 0 if self.optimism is None else self.optimism.lock.wait_ms
+        with TableLock(self.table.storage, purpose, wait_seconds=wait_ms / 1000) as lock:
+            self._lock = lock
+            try:
+                if repairs:
+                    self._repair(keeps)
+                yield
+            finally:
                 self._lock = None
+
+    def _repair(self, keeps: str) -> None:
+        # we hold the lock: the writer of a pending instant without heartbeat is dead, or between two batches
+        self.kept, self.recovered = None, recover(self.table)
+        if self.optimism is None:
+            for instant, writer in self.recovered.alive.items():
+                raise ConcurrentWrite(
+                    f"{self.table.storage.url}: the table is being written by {writer}, whose instant"
+                    f" {instant} is pending",
+                    hint="wait until it is done, and try again",
+                )
+        for shared in self.recovered.shared:
+            if shared.instant.time == keeps:
+                self.kept = shared
+            else:
+                self.flush(shared)
+
+    def _end_heartbeat(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.stop()
 
     def check(self) -> None:
         """Raises ConcurrentWrite if we no longer hold the table; called before an instant completes."""
@@ -98,27 +145,43 @@ class Coordinator:
         rest. Earlier batches of a shared instant stay stored.
 
         `takes_table`: also remove the table if nothing was ever written to it. If `cause` is another
-        writer, nothing is done: the pending instant is that writer's.
+        writer, nothing is done: the pending instant is that writer's, unless a heartbeat tells them apart.
         """
-        if isinstance(cause, ConcurrentWrite):
+        if isinstance(cause, ConcurrentWrite) and self.optimism is None:
             return
         with suppress(LabError):  # the caller must see `cause`
-            self.check()
-            recover(self.table)
-            if takes_table:
-                self.table.remove_unused()
+            # without it our instant is a dead writer's
+            self._end_heartbeat()
+            with self.turn("rollback"):
+                self.check()
+                recover(self.table)
+                if takes_table:
+                    self.table.remove_unused()
 
     def begin(self, operation: str, replaces: bool = False) -> Instant:
         """Create the requested and inflight files before any data; `replaces`: for a replacecommit."""
-        timeline = self.table.timeline()
-        instant = timeline.new_instant(
-            REPLACE_COMMIT if replaces else self.table.config.write_action
-        )
-        planned = requested_content(operation) if replaces else b""
-        requested = timeline.create_requested(instant, planned)
-        metadata = CommitMetadata(operation.upper())
-        content = metadata.to_bytes(self.table.config.layout_version)
-        return timeline.create_inflight(requested, content)
+        with self.turn(operation):
+            timeline = self.table.timeline()
+            instant = timeline.new_instant(
+                REPLACE_COMMIT if replaces else self.table.config.write_action
+            )
+            if self.optimism is not None:
+                self._start_heartbeat(instant, operation, self.optimism.lock)
+            planned = requested_content(operation) if replaces else b""
+            requested = timeline.create_requested(instant, planned)
+            metadata = CommitMetadata(operation.upper())
+            content = metadata.to_bytes(self.table.config.layout_version)
+            return timeline.create_inflight(requested, content)
+
+    def _start_heartbeat(self, instant: Instant, operation: str, how: LockSettings) -> None:
+        if not self.table.is_stored:
+            raise ConcurrentWrite(
+                f"{self.table.storage.url}: another writer removed the table or made it anew meanwhile",
+                hint="write again",
+            )
+        heartbeat = Heartbeat(self.table.storage, instant.time, operation, how)
+        heartbeat.start()
+        self._heartbeat = heartbeat
 
     def complete(
         self,
@@ -133,10 +196,17 @@ class Coordinator:
 
         `replaced`: the file groups that they replace. `extra`: further extra metadata of the commit. A
         failing storage is tried several times. Raises ConcurrentWrite if someone rolled the instant back or
-        took the table.
+        took the table, WriteConflict if an optimistic write conflicts with a commit since it began.
         """
-        metadata = commit_metadata(operation, stats, schema, replaced, extra)
-        return self._complete(instant, metadata)
+        with self.turn(operation):
+            if self._since is not None:
+                schema = self._since.schema_to_state(self.table, schema, instant)
+            metadata = commit_metadata(operation, stats, schema, replaced, extra)
+            if self._since is not None and self.optimism is not None:
+                self._since.check(self.table, self.optimism.rules, instant, metadata)
+            commit = self._complete(instant, metadata)
+        self._end_heartbeat()
+        return commit
 
     def store_batch(
         self,

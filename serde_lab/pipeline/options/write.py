@@ -15,7 +15,7 @@ from serde_lab.pipeline.options import service as service_options
 from serde_lab.pipeline.options import table as table_options
 from serde_lab.pipeline.options import topology as topology_options
 from serde_lab.pipeline.options.reader import OptionReader
-from serde_lab.pipeline.options.service import NO_SERVICES, ServiceOptions
+from serde_lab.pipeline.options.service import NO_SERVICES, Concurrency, ServiceOptions
 from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.records.keys import OrderingNulls
 from serde_lab.records.operation import Operation
@@ -60,6 +60,8 @@ class WriteOptions:
     mini_batches: MiniBatches | None = None
     partitions_to_delete: tuple[str, ...] = ()
     services: ServiceOptions = NO_SERVICES
+    concurrency: Concurrency | None = None
+    """None: no other writer may write meanwhile."""
     ordering_nulls: OrderingNulls = "refuse"
     fill_missing: bool = False
     """Table columns missing from the data become null; otherwise such data is refused."""
@@ -187,6 +189,13 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         ) from exc
     _check_keys(operation, table)
     topology = topology_options.topology_name(reader, operation, table)
+    concurrency = service_options.concurrency_options(reader, table)
+    keeps_state = topology_options.assigner_state(reader, topology, operation, table)
+    if concurrency is not None and keeps_state:
+        raise OptionError(
+            f"serde_lab.assigner_state is true, and {service_options.CONCURRENCY_MODE} lets other writers add"
+            " keys that the state does not know"
+        )
     codec = reader.text("hoodie.parquet.compression.codec", "zstd").lower()
     if codec not in _CODECS:
         raise OptionError(
@@ -219,6 +228,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         partial_updates=_partial_updates(reader, operation, table),
         drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
+        concurrency=concurrency,
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
         source_reader=cast(
             SourceReader,
@@ -230,7 +240,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         ),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=reader.any_number("serde_lab.seed"),
-        assigner_state=topology_options.assigner_state(reader, topology, operation, table),
+        assigner_state=keeps_state,
     )
 
 

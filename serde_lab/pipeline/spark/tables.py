@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from serde_lab.errors import LabError, SchemaError
+from serde_lab.errors import LabError, SchemaError, WriteConflict
 from serde_lab.measure.timeline import AttemptReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor
@@ -60,19 +61,27 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     The table services that the options ask for run after the commit, which remains if one of them raises.
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
     Raises OptionError for one that is unknown or invalid, SchemaError and DataError for data that the
-    table cannot hold, ConcurrentWrite if another writer is active; nothing is committed then. Warns
-    (PortabilityWarning) of anything that some version of Hudi cannot read or continue to write.
+    table cannot hold, ConcurrentWrite if another writer is active, WriteConflict if this write is optimistic
+    and conflicts with another one; nothing is committed then. Warns (PortabilityWarning) of anything that
+    some version of Hudi cannot read or continue to write.
     """
     check_workers(df.sparkSession)
     storage = Storage.open(path)
-    stored = table_to_write(storage)
-    parsed = parse_options(options, None if stored is None else stored.config)
-    prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
-    with prepared.hold():
-        with batches_of(df.sparkSession, parsed.max_records_per_batch):
-            commit = prepared.commit(exchange_for(df, parsed))
-        prepared.serve(compactor_on(df.sparkSession))
-    return commit
+    for tried in count():
+        stored = table_to_write(storage)
+        parsed = parse_options(options, None if stored is None else stored.config)
+        prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
+        with prepared.hold():
+            try:
+                with batches_of(df.sparkSession, parsed.max_records_per_batch):
+                    commit = prepared.commit(exchange_for(df, parsed))
+            except WriteConflict:
+                if parsed.concurrency is None or tried >= parsed.concurrency.retries:
+                    raise
+                continue
+            prepared.serve(compactor_on(df.sparkSession))
+            return commit
+    raise AssertionError("every try returns, raises or goes on")
 
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:

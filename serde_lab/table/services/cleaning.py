@@ -15,7 +15,7 @@ from typing import Any
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.files.file_system_view import FileSystemView
+from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.storage.data_files import in_partition
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import Instant
@@ -47,7 +47,8 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
     kept = _earliest_kept(instants, commits_kept)
     if kept is None:
         return None
-    paths = _removable(table.view(), kept.time)
+    begun = min((i.time for i in instants if not i.is_completed), default=None)
+    paths = _removable(table.view(), kept.time, begun)
     if not paths:
         return None
     newest = max(i.time for i in timeline.completed())
@@ -91,13 +92,20 @@ def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | 
     return earliest
 
 
-def _removable(view: FileSystemView, earliest: str) -> list[str]:
+def _removable(view: FileSystemView, earliest: str, begun: str | None) -> list[str]:
+    """Files that neither the commits from `earliest` on need, nor a write that is pending since `begun`."""
+
+    def was_seen(slice_: FileSlice) -> bool:
+        # a write that began earlier may have completed after the pending one had looked at the table
+        completed = view.visibility.completion_of(slice_.base_instant)
+        return begun is None or (completed is not None and completed <= begun)
+
     paths: list[str] = []
     groups: dict[tuple[str, str], list[Any]] = {}
     for slice_ in view.file_slices():
         groups.setdefault((slice_.partition_path, slice_.file_id), []).append(slice_)
     for slices in groups.values():
-        needed = [i for i, s in enumerate(slices) if s.base_instant <= earliest]
+        needed = [i for i, s in enumerate(slices) if s.base_instant <= earliest and was_seen(s)]
         # the newest slice that the earliest kept commit saw, and all after it, stay
         for slice_ in slices[: needed[-1] if needed else 0]:
             paths += slice_.paths

@@ -47,10 +47,11 @@ def schedule_compaction(
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
     do. On return the plan is on the timeline, inflight.
 
-    The caller holds the table's lock: no write may be pending. Raises TableError if one is, OptionError if no
-    given merger implements the table's merge strategy.
+    The caller holds the table's lock. A live writer's instant may be pending: logs that it completes later
+    belong to the new base files. Raises TableError if anything else is pending, OptionError if no given
+    merger implements the table's merge strategy.
     """
-    table.check_nothing_pending("compaction")
+    table.check_nothing_pending("compaction", besides_live_writers=True)
     view = table.view()
     slices = tuple(
         s for s in view.latest_file_slices() if len(s.log_files) >= max(1, min_log_files)

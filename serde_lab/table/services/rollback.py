@@ -1,6 +1,7 @@
 """Rollback: undoes an instant that was begun and never completed, and records it in a `.rollback` instant.
 
-The caller has made sure that the instant's writer is dead.
+The caller holds the table's lock, so the writer of a pending instant is dead unless its heartbeat says
+otherwise. The instants of live writers are left alone.
 
 The order lets the next rollback finish one that died: plan, inflight, data files, the failed instant's own
 files, completed, markers. Files are found by the instant's markers and by the instant in their names, which
@@ -13,7 +14,8 @@ removed, and the caller commits the others.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +32,7 @@ from serde_lab.table.storage.data_files import (
     in_partition,
     list_markers,
 )
+from serde_lab.table.storage.lock import live_writers, remove_heartbeat
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.shared_instant import SharedInstant, read_manifest, remove_unnamed
@@ -52,7 +55,7 @@ class RolledBack:
 def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
     """Roll back every pending write, and finish every pending rollback. Oldest first.
 
-    Instants with stored micro-batches stay as they are.
+    Instants with stored micro-batches and those of live writers stay as they are.
 
     Raises TableError for a pending instant of a kind that cannot be undone here.
     """
@@ -60,7 +63,11 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
     for pending in table.timeline().pending():
         if pending.action == ROLLBACK:
             undone += _resume(table, pending)
-    for pending in table.timeline().pending():
+    left = table.timeline().pending()
+    alive = live_writers(table.storage, (pending.time for pending in left))
+    for pending in left:
+        if pending.time in alive:
+            continue
         if pending.action in _SCHEDULED and table.config.layout_version == 1:
             # later log files carry the instant of its base file, which would never exist
             raise TableError(
@@ -175,6 +182,7 @@ def _execute(
     metadata = _metadata(storage, rollback, failed, action, deleted, elapsed_ms)
     timeline.create_completed(rollback, metadata)
     delete_markers(storage, failed)
+    remove_heartbeat(storage, failed)
     return RolledBack(failed, action, tuple(deleted))
 
 
@@ -238,24 +246,28 @@ def _metadata(
 class Recovered:
     """What earlier writers left behind and was repaired.
 
-    `shared`: pending instants with stored micro-batches, which are still to be committed.
+    `shared`: pending instants with stored micro-batches, which are still to be committed. `alive`: pending
+    instants that were left alone, and their writers.
     """
 
     rolled_back: tuple[RolledBack, ...]
     cleaned: tuple[Cleaned, ...]
     shared: tuple[SharedInstant, ...] = ()
+    alive: Mapping[str, str] = field(default_factory=dict)
 
 
 def recover(table: HoodieTable) -> Recovered:
-    """Roll back every pending write and finish every pending clean.
+    """Roll back every pending write of a dead writer, and finish every pending clean.
 
     Of an instant with stored micro-batches only the unfinished batch is undone. Raises TableError for a
     pending instant that only its own writer can finish.
     """
     rolled_back = rollback_pending(table)
     cleaned = finish_pending_cleans(table)
-    found = (read_manifest(table, pending) for pending in table.timeline().pending())
+    left = table.timeline().pending()
+    found = (read_manifest(table, pending) for pending in left)
     shared = tuple(one for one in found if one is not None)
     for one in shared:
         remove_unnamed(table, one)
-    return Recovered(rolled_back, cleaned, shared)
+    alive = live_writers(table.storage, (pending.time for pending in left))
+    return Recovered(rolled_back, cleaned, shared, alive)

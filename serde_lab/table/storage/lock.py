@@ -1,8 +1,12 @@
-"""The table's lock: it admits one writer at a time, and a file beside the timeline names the holder.
+"""The table's lock, which one writer holds at a time, and the heartbeats of writers that do not hold it.
 
 On a local file system the operating system holds the lock for the process and releases it when the process
 ends, however it ends. In an object store it is a lease that its holder renews; it runs out if
-the holder dies.
+the holder dies. A file beside the timeline names the holder.
+
+A writer with optimistic concurrency control holds the lock only while it begins and while it commits. In
+between, a heartbeat says that its pending instant is not a dead writer's: a file of the instant's name, where
+Apache Hudi has its own (org.apache.hudi.client.heartbeat), which the writer renews.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -26,11 +32,33 @@ from serde_lab.table.storage.storage import Storage
 LOCK_FOLDER = ".hoodie/.locks"
 LOCK_PATH = f"{LOCK_FOLDER}/serde_lab.lock"
 LEASE_SECONDS = 60.0
+HEARTBEATS = ".hoodie/.heartbeat"
+"""The folder of heartbeats, one file for each pending instant."""
+_HUDI_BEATS_SECONDS = 180.0
+"""Apache Hudi's writers renew every 60 s by default, and may miss two beats."""
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LockSettings:
+    """How long a writer waits for the lock, and how often its heartbeat is renewed and may fail to be.
+
+    The defaults are Hudi's.
+    """
+
+    wait_ms: int = 60_000
+    heartbeat_ms: int = 60_000
+    heartbeat_misses: int = 2
+
+    @property
+    def beat_is_valid_s(self) -> float:
+        """How long one heartbeat counts."""
+        return self.heartbeat_ms / 1000 * (self.heartbeat_misses + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a table. `valid_until_epoch_s` counts only for a lease."""
+    """Who holds a table. `valid_until_epoch_s` counts only for a lease and a heartbeat."""
 
     host: str
     pid: int
@@ -40,6 +68,31 @@ class Holder:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} ({self.purpose}, since {self.since})"
+
+    @classmethod
+    def here(cls, purpose: str) -> Holder:
+        """This process, from now on."""
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return cls(socket.gethostname(), os.getpid(), now, purpose, 0.0)
+
+    def valid_for(self, seconds: float) -> Holder:
+        """The same holder, whose file counts for so long from now on."""
+        return replace(self, valid_until_epoch_s=time.time() + seconds)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the time has not run out; of this host's processes also whether the process is there."""
+        if self.valid_until_epoch_s <= time.time():
+            return False
+        if self.host != socket.gethostname():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -63,19 +116,33 @@ class Holder:
 class TableLock:
     """Holds one table for one writer: `with TableLock(storage, "upsert") as lock: …`.
 
-    Raises ConcurrentWrite, naming the holder, if another writer has it.
+    Raises ConcurrentWrite, naming the holder, if another writer has it for longer than `wait_seconds`.
     """
 
     def __init__(
-        self, storage: Storage, purpose: str, lease_seconds: float = LEASE_SECONDS
+        self,
+        storage: Storage,
+        purpose: str,
+        lease_seconds: float = LEASE_SECONDS,
+        wait_seconds: float = 0.0,
     ) -> None:
         self._storage, self._lease_seconds = storage, lease_seconds
-        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        self._holder = Holder(socket.gethostname(), os.getpid(), now, purpose, 0.0)
+        self._wait_seconds = wait_seconds
+        self._holder = Holder.here(purpose)
         self._local: int | None = None
         self._lease: _Lease | None = None
 
     def __enter__(self) -> Self:
+        until = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                return self._take()
+            except ConcurrentWrite:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _take(self) -> Self:
         if self._storage.is_local:
             self._local = self._lock_locally()
         else:
@@ -144,7 +211,7 @@ class _Lease:
         else:
             content, tag = self._read()
             holder = Holder.from_bytes(content)
-            if holder is not None and self._alive(holder):
+            if holder is not None and holder.is_alive:
                 raise _held(self._storage, holder)
             if not self._replace(self._content(), tag):
                 raise _held(self._storage, Holder.from_bytes(self._read()[0]))
@@ -167,21 +234,8 @@ class _Lease:
                 "nothing of this write was committed"
             )
 
-    def _alive(self, holder: Holder) -> bool:
-        if holder.valid_until_epoch_s <= time.time():
-            return False
-        if holder.host != self._holder.host:
-            return True
-        try:
-            os.kill(holder.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
-
     def _content(self) -> bytes:
-        return replace(self._holder, valid_until_epoch_s=time.time() + self._seconds).to_bytes()
+        return self._holder.valid_for(self._seconds).to_bytes()
 
     def _renew(self) -> None:
         while not self._stop.wait(self._seconds / 3):
@@ -212,6 +266,70 @@ class _Lease:
             raise StorageError(f"{self._storage.describe(LOCK_PATH)}: cannot write: {exc}") from exc
         self._tag = done["e_tag"]
         return True
+
+
+class Heartbeat:
+    """The heartbeat of a pending instant: from `start` on, a thread renews it until `stop`."""
+
+    def __init__(self, storage: Storage, instant: str, purpose: str, how: LockSettings) -> None:
+        self._storage, self._path, self._how = storage, f"{HEARTBEATS}/{instant}", how
+        self._holder = Holder.here(purpose)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Beat for the first time; to be called before the instant is on the timeline."""
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it: if the instant is still pending, the next writer of the table rolls it back."""
+        self._stop.set()
+        self._thread.join()
+        with suppress(StorageError):  # a beat that is not renewed runs out
+            self._storage.delete(self._path)
+
+    def _beat(self) -> None:
+        self._storage.replace(
+            self._path, self._holder.valid_for(self._how.beat_is_valid_s).to_bytes()
+        )
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._how.heartbeat_ms / 1000):
+            with suppress(StorageError):  # the next beat tries again
+                self._beat()
+
+
+def live_writers(storage: Storage, instants: Iterable[str]) -> dict[str, str]:
+    """Those of the pending `instants` whose writers live by their heartbeats, and who these are.
+
+    An instant without a heartbeat is of a writer that holds the lock, or of a dead one.
+    """
+    asked = {f"{HEARTBEATS}/{instant}": instant for instant in instants}
+    found: dict[str, str] = {}
+    for file in storage.list_files(HEARTBEATS) if asked else ():
+        instant = asked.get(file.path)
+        if instant is None:
+            continue
+        content = storage.get_if_present(file.path)
+        if content is None:
+            continue
+        holder = Holder.from_bytes(content)
+        if holder is not None and holder.is_alive:
+            found[instant] = str(holder)
+        elif holder is None:
+            # Apache Hudi's files are empty, and the time of their last change counts
+            age = time.time() - file.modified_epoch_ms / 1000
+            if age < _HUDI_BEATS_SECONDS:
+                found[instant] = f"Apache Hudi, whose heartbeat is {age:.0f} s old"
+    return found
+
+
+def remove_heartbeat(storage: Storage, instant: str) -> None:
+    """Remove the heartbeat of an instant that is no longer pending; no error if there is none."""
+    path = f"{HEARTBEATS}/{instant}"
+    if storage.exists(path):
+        storage.delete(path)
 
 
 def _held(storage: Storage, holder: Holder | None) -> ConcurrentWrite:

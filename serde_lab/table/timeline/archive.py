@@ -282,7 +282,8 @@ def _going(
     present = {(f.partition_path, f.file_id) for f in files.data_files}
     chosen: list[Instant] = []
     for write in oldest:
-        if bounds and write.time >= min(bounds):
+        # and at what completed since: a pending write must find it when it looks for conflicts
+        if bounds and max(write.time, write.completion_time or "") >= min(bounds):
             break
         if write.action == REPLACE_COMMIT and _replaced(timeline, write) & present:
             break

@@ -1,0 +1,182 @@
+"""Optimistic concurrency control: what others have committed since a write began, and whether it conflicts.
+
+Two writes conflict if they touch the same file group: they change it, make it or replace it. With a bucket
+index a file group is told by its bucket, since two writers give a new bucket two file ids. Three rules go
+beyond Apache Hudi's:
+
+- Without a bucket index, a write that looked its keys up conflicts with new keys that another write has
+  added to a partition to which it adds keys, too, or anywhere if the index is global: both may have added the
+  same key.
+- Two writes conflict if they store batches of the same stream.
+- Two writes conflict if each changed the table's columns, differently.
+
+A compaction changes no rows, and logs that complete after it belong to its base files. So it conflicts only
+with a write that makes base files. Sources: org.apache.hudi.client.transaction
+(SimpleConcurrentFileWritesConflictResolutionStrategy and its subclass for the bucket index).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from serde_lab.avro.schema import avro_to_arrow
+from serde_lab.errors import WriteConflict
+from serde_lab.pipeline.options.write import WriteOptions
+from serde_lab.pipeline.plan import COVERS_LOGS
+from serde_lab.table.files.base_file import data_schema
+from serde_lab.table.index.bucket_index import bucket_of_file_id
+from serde_lab.table.storage.lock import LockSettings
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import checkpoints_in
+from serde_lab.table.timeline.timeline import (
+    NO_PREVIOUS_COMMIT,
+    SCHEMA_KEY,
+    CommitMetadata,
+    Instant,
+    WriteStat,
+    json_object,
+)
+
+_COMPACT = "COMPACT"
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictRules:
+    """What a write's conflicts depend on.
+
+    `by_bucket`: a key's bucket is its file group. `looks_up`: the write has looked for its keys in the table.
+    `is_global`: in all partitions. `logs_add_keys`: the index covers logs, so that new keys may go there.
+    """
+
+    by_bucket: bool
+    looks_up: bool = True
+    is_global: bool = False
+    logs_add_keys: bool = False
+
+    def clash(self, ours: CommitMetadata, theirs: CommitMetadata, where: str) -> str | None:
+        """What both commits change, in words; None if they do not conflict. `where`: names theirs."""
+        compacts = theirs.operation_type == _COMPACT
+        mine = self._groups(ours, without_logs=compacts)
+        for partition, group in sorted(mine & self._groups(theirs)):
+            kind = "bucket" if self.by_bucket else "file group"
+            return f"{kind} {group} of partition {partition!r}"
+        if self.looks_up and not self.by_bucket and not compacts:
+            for partition in sorted(self._grown(ours) & self._grown(theirs)):
+                return f"new keys in partition {partition!r}" if partition else "new keys"
+        streams = checkpoints_in(ours, "this write").keys() & checkpoints_in(theirs, where).keys()
+        return f"a batch of the stream {min(streams)}" if streams else None
+
+    def _groups(self, metadata: CommitMetadata, without_logs: bool = False) -> set[tuple[str, str]]:
+        """(partition path, bucket or file id) of all file groups that a commit touches."""
+        written = {
+            (stat.partitionPath, stat.fileId)
+            for stat in metadata.write_stats
+            if not (without_logs and stat.is_log)
+        }
+        replaced = {
+            (partition, file_id)
+            for partition, ids in (metadata.replaced_file_ids or {}).items()
+            for file_id in ids
+        }
+        return {(partition, self._group(file_id)) for partition, file_id in written | replaced}
+
+    def _group(self, file_id: str) -> str:
+        return str(bucket_of_file_id(file_id)) if self.by_bucket else file_id
+
+    def _grown(self, metadata: CommitMetadata) -> set[str]:
+        """The partitions to which a commit may have added keys; "" stands for all under a global index."""
+        grown = {stat.partitionPath for stat in metadata.write_stats if self._adds_keys(stat)}
+        return {""} if grown and self.is_global else grown
+
+    def _adds_keys(self, stat: WriteStat) -> bool:
+        if stat.is_log:
+            return self.logs_add_keys
+        return stat.numInserts > 0 or stat.prevCommit == NO_PREVIOUS_COMMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Optimism:
+    """How a writer with optimistic concurrency control locks, and what conflicts with its write."""
+
+    lock: LockSettings
+    rules: ConflictRules
+
+    @classmethod
+    def of(cls, options: WriteOptions, storage: Storage) -> Optimism | None:
+        """None for a single writer. Raises OptionError for a lock that does not fit the storage."""
+        concurrency, table = options.concurrency, options.table
+        if concurrency is None:
+            return None
+        concurrency.check_storage(storage)
+        rules = ConflictRules(
+            by_bucket=options.topology == "bucket" and not table.is_keyless,
+            looks_up=options.operation.looks_up,
+            is_global=table.index_is_global,
+            logs_add_keys=table.index_type in COVERS_LOGS,
+        )
+        return cls(concurrency.lock, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The table when an optimistic write began to look at it: completed writes, and the data columns."""
+
+    completed: frozenset[tuple[str, str]]
+    columns: pa.Schema | None
+
+    @classmethod
+    def now(cls, table: HoodieTable) -> Since:
+        """The caller holds the table's lock."""
+        completed = table.timeline().completed()
+        return cls(frozenset(_name(instant) for instant in completed), table.data_schema())
+
+    def check(
+        self, table: HoodieTable, rules: ConflictRules, instant: Instant, ours: CommitMetadata
+    ) -> None:
+        """Raises WriteConflict naming the first commit since then that conflicts with `ours`.
+
+        `instant` is ours. The caller holds the table's lock.
+        """
+        for other in table.timeline().completed():
+            if _name(other) in self.completed:
+                continue
+            theirs = table.commit_metadata(other)
+            clash = rules.clash(ours, theirs, f"{table.storage.url}: instant {other.time}")
+            if clash is not None:
+                operation = theirs.operation_type.lower()
+                raise WriteConflict(
+                    f"{table.storage.url}: instant {other.time} ({operation}) of another writer has stored"
+                    f" {clash} since our instant {instant.time} began; ours is rolled back",
+                    hint="write again",
+                )
+
+    def schema_to_state(self, table: HoodieTable, schema: str, instant: Instant) -> str:
+        """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns.
+
+        Raises WriteConflict if another commit since then and ours changed the columns, differently.
+        """
+        columns = table.data_schema()
+        if columns == self.columns or not schema or columns is None:
+            return schema
+        ours = data_schema(avro_to_arrow(json_object(schema, "our schema")))
+        if ours == columns:
+            return schema
+        for other in reversed(table.timeline().completed()):
+            stated = table.commit_metadata(other).extra_metadata.get(SCHEMA_KEY)
+            if stated and ours == self.columns:
+                return stated
+            if stated:
+                raise WriteConflict(
+                    f"{table.storage.url}: instant {other.time} of another writer has given the table other"
+                    f" columns since our instant {instant.time} began, which changes them, too; ours is"
+                    " rolled back",
+                    hint="write again",
+                )
+        return schema
+
+
+def _name(instant: Instant) -> tuple[str, str]:
+    return instant.time, instant.action
