@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from serde_lab.pipeline.commit.coordinator import Coordinator
 from serde_lab.pipeline.commit.table_services import archive_now, clean_now
+from serde_lab.table.storage.lock import HEARTBEATS
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.shared_instant import MANIFESTS
@@ -41,6 +42,8 @@ def step_of(verb: str, path: str) -> str:
     folder, _, name = path.rpartition("/")
     if path.startswith(f"{MANIFESTS}/"):
         return f"{verb}manifest"
+    if path.startswith(f"{HEARTBEATS}/"):
+        return f"{verb}heartbeat"
     if path.startswith(".hoodie/.temp/"):
         return f"{verb}marker"
     if folder == ".hoodie/timeline/history":
