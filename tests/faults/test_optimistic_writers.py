@@ -1,4 +1,4 @@
-"""Writers with optimistic concurrency control: disjoint writes both commit, of two that overlap one is refused
+"""Writers with optimistic concurrency control: disjoint writes commit, of two that overlap one is refused
 with the other's instant, and nobody touches a live writer's files, whoever dies at whatever step.
 """
 
