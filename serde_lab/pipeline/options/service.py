@@ -50,7 +50,7 @@ MEANING: Mapping[str, str] = {
         f" store, {_IN_PROCESS} for either"
     ),
     LOCK_WAIT: "milliseconds that an optimistic writer waits for the lock (60000)",
-    _FAILED: "EAGER for a single writer; LAZY for optimistic ones, which undo only instants without heartbeat",
+    _FAILED: "EAGER for a single writer, LAZY for optimistic ones: instants with a heartbeat stay",
     _FAILED_OLDER: f"older name of {_FAILED}",
     _BEAT: "milliseconds between two heartbeats of an optimistic writer (60000)",
     _MISSES: "heartbeats that may be missing before the writer counts as dead (2)",
