@@ -4,6 +4,9 @@
 and puts a line for each kill into FAULTS.md. The stream compacts, cleans and archives; in some lives
 batches share commits. After each kill hudi-rs and the lab read the table as the dead left it, and DuckDB
 says from the source's files what the committed batches must give.
+
+With `--course hand-over` the lives are in turns those of Apache Hudi's sink, in its own JVM, and of the lab:
+each takes over from the other's dead, with one checkpoint folder and one identifier.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import psutil
 
+from serde_lab.lab.jars.manifest import HUDI as BUNDLE
+from serde_lab.lab.jars.manifest import fetch_jar
+from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.pipeline.commit import table_services
 from serde_lab.streams.options import DEFAULT_IDENTIFIER
 from serde_lab.streams.query import BatchWriter
@@ -34,6 +40,7 @@ from serde_lab.table.timeline.checkpoints import checkpoints_in, newest_checkpoi
 from tests.faults.fault_table import Fault, with_section
 from tests.faults.looks import LOOKS
 from tests.faults.small_table import MOR, Row, Seen, check_file_groups, check_readers
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.streams.file_stream import FileStream
 
 if TYPE_CHECKING:
@@ -42,7 +49,12 @@ if TYPE_CHECKING:
 DRIVER, WORKER, JVM = "the driver", "one worker", "the JVM"
 RETURNED, COMPACTING = "between commit and checkpoint", "while compacting"
 MOMENTS = (DRIVER, WORKER, JVM, RETURNED, COMPACTING)
-TITLE = "a stream is killed and goes on from its checkpoint"
+HUDI = "Apache Hudi's sink"
+OWN, HAND_OVER = "own", "hand-over"
+TITLES = {
+    OWN: "a stream is killed and goes on from its checkpoint",
+    HAND_OVER: "a stream is killed and the lab takes over from Apache Hudi's sink or the other way round",
+}
 OPTIONS = {
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "2",
@@ -51,8 +63,6 @@ OPTIONS = {
     "hoodie.keep.max.commits": "6",
 }
 _PATIENCE_S = 600
-_MARGIN = 12
-"""Batches that the source has beyond those in which something is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,8 @@ class Killed:
     kill: Kill
     looks: tuple[dict[str, Any], ...]
 
-    def to_fault(self) -> Fault:
-        return Fault.of(True, {"title": TITLE, "step": self.kill.step, "looks": self.looks})
+    def to_fault(self, title: str) -> Fault:
+        return Fault.of(True, {"title": title, "step": self.kill.step, "looks": self.looks})
 
 
 def rows_of(batch: int) -> list[Row]:
@@ -92,10 +102,13 @@ def rows_of(batch: int) -> list[Row]:
 
 
 class KilledStream:
-    """The stream in `folder`, over all of its lives; `kills.jsonl` has what was done so far."""
+    """The stream in `folder`, over all of its lives; `kills.jsonl` has what was done so far.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.stream = folder, FileStream(folder, MOR)
+    `margin`: batches that the source has beyond those in which something is killed.
+    """
+
+    def __init__(self, folder: Path, margin: int = 12) -> None:
+        self.folder, self.stream, self.margin = folder, FileStream(folder, MOR), margin
 
     def killed(self) -> list[Killed]:
         log = self.folder / "kills.jsonl"
@@ -144,16 +157,20 @@ class KilledStream:
             ).fetchall()
         return {(p, k): (ts, v) for p, k, ts, v in rows}
 
-    def live(self, kills: Sequence[Kill], per_commit: int) -> None:
-        """One life: a driver that runs until the last of `kills`; without any, to the end of the source."""
-        self.supply(max((kill.batch for kill in kills), default=0) + _MARGIN)
+    def live(self, kills: Sequence[Kill], per_commit: int, by_hudi: bool = False) -> None:
+        """One life: a driver that runs until the last of `kills`; without any, to the end of the source.
+
+        `by_hudi`: Apache Hudi's sink writes.
+        """
+        self.supply(max((kill.batch for kill in kills), default=0) + self.margin)
         ends = kills[-1] if kills and kills[-1].moment in (RETURNED, COMPACTING) else None
         life = {
             "folder": str(self.folder),
             "per_commit": per_commit,
             "end": None if ends is None else asdict(ends),
+            "by_hudi": by_hudi,
         }
-        for name in ("batch", "jvm"):
+        for name in ("batch", "jvm", "hudi"):
             (self.folder / name).unlink(missing_ok=True)
         with (self.folder / "log").open("wb") as log:
             command = [
@@ -169,7 +186,8 @@ class KilledStream:
                 if kill is not ends:
                     self._kill(driver, kill)
             code = driver.wait(_PATIENCE_S)
-            died = {DRIVER: -signal.SIGKILL, JVM: None}.get(kills[-1].moment if kills else "", 0)
+            ways = {DRIVER: -signal.SIGKILL, JVM: None, HUDI: None}
+            died = ways.get(kills[-1].moment if kills else "", 0)
             assert died is None or code == (-signal.SIGKILL if ends else died), self._last_words()
             self.look()
         finally:
@@ -184,7 +202,7 @@ class KilledStream:
         time.sleep(kill.wait_s)
         if kill.moment == DRIVER:
             driver.kill()
-        elif kill.moment == JVM:
+        elif kill.moment in (JVM, HUDI):
             os.kill(self._jvm(), signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 # Python cannot go on, and says so; if it only waits, it is of no use either
@@ -209,9 +227,14 @@ class KilledStream:
         return []
 
     def _batch(self) -> int:
+        """The batch that the living writer has begun."""
         with suppress(OSError, ValueError):
             return int((self.folder / "batch").read_text())
-        return -1
+        if not (self.folder / "hudi").exists():
+            return -1
+        # its sink tells nobody, but Spark plans a batch just before
+        planned = (self.stream.checkpoint / "offsets").glob("[0-9]*")
+        return max((int(file.name) for file in planned), default=-1)
 
     def _jvm(self) -> int:
         return int((self.folder / "jvm").read_text())
@@ -245,8 +268,12 @@ class DyingWriter(BatchWriter):
     """Notes where it is, and kills its own process where no other process could hit the moment."""
 
     def __init__(self, stream: FileStream, per_commit: int, end: Kill | None) -> None:
-        shared = {"serde_lab.stream.batches_per_commit": per_commit}
-        super().__init__(stream.storage.url, stream.options() | OPTIONS | shared)
+        own = {
+            "serde_lab.stream.batches_per_commit": per_commit,
+            # the checkpoint folder may be that of Apache Hudi's sink
+            "serde_lab.stream.takes_over": "true",
+        }
+        super().__init__(stream.storage.url, stream.options() | OPTIONS | own)
         self.place, self.end = stream.folder / "batch", end
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -262,53 +289,95 @@ def _die(*_: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def live(folder: Path, per_commit: int, end: Kill | None) -> None:
+def live(folder: Path, per_commit: int, end: Kill | None, by_hudi: bool) -> None:
     """The driver of one life, in a process of its own."""
     from serde_lab.lab.session.session import SessionSettings, start_session
 
     few = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
     local = folder / "spark"
     local.mkdir(parents=True, exist_ok=True)
-    spark = start_session(
-        SessionSettings(cores=2, driver_memory="768m", local_folder=str(local), conf=few)
+    jars = (str(fetch_jar(BUNDLE).path),) if by_hudi else ()
+    settings = SessionSettings(
+        cores=2,
+        driver_memory="1g" if by_hudi else "768m",
+        local_folder=str(local),
+        conf=few | (SESSION_CONF if by_hudi else {}),
+        jars=jars,
     )
+    spark = start_session(settings)
     (folder / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
     stream = FileStream(folder, MOR)
-    writer = DyingWriter(stream, per_commit, end)
-    writer.flush()
-    query = stream.frame(spark).writeStream.foreachBatch(writer).trigger(availableNow=True)
-    query.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
-    writer.flush()
+    if by_hudi:
+        (folder / "hudi").touch()
+        started = stream.frame(spark).writeStream.format("hudi").outputMode("append")
+        started = started.options(**hudi_options()).trigger(availableNow=True)
+        started = started.option("checkpointLocation", str(stream.checkpoint))
+        started.start(stream.storage.url).awaitTermination()
+    else:
+        writer = DyingWriter(stream, per_commit, end)
+        writer.flush()
+        query = stream.frame(spark).writeStream.foreachBatch(writer).trigger(availableNow=True)
+        query.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
+        writer.flush()
     spark.stop()
 
 
-def run(folder: Path, kills: int, batches: int) -> Iterator[Sequence[Killed]]:
+def hudi_options() -> dict[str, str]:
+    """Of Apache Hudi's sink: the same table, and the same services at the same times."""
+    table = HudiTable("t", ("k",), ("ts",), ("p",), MOR, buckets=2)
+    inside = {
+        # as the lab's: in the batch, not in a thread beside it
+        "hoodie.datasource.compaction.async.enable": "false",
+        "hoodie.keep.max.commits": OPTIONS["hoodie.keep.max.commits"],
+    }
+    write = HudiWrite(
+        compact_after=int(OPTIONS["hoodie.compact.inline.max.delta.commits"]),
+        retain_commits=int(OPTIONS["hoodie.clean.commits.retained"]),
+        archive_after=int(OPTIONS["hoodie.keep.min.commits"]),
+        extra=inside,
+    )
+    return write_options(table, write)
+
+
+def run(folder: Path, kills: int, batches: int, course: str = OWN) -> Iterator[Sequence[Killed]]:
     """Kill the stream so often, and see it to its end; goes on where an earlier call stopped.
 
     Yields all that was killed so far, after each life.
     """
-    course = KilledStream(folder)
-    course.folder.mkdir(parents=True, exist_ok=True)
+    stream = KilledStream(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     LOOKS.clear()
-    while (number := len(course.killed())) < kills:
+    while (number := len(stream.killed())) < kills:
         chance = random.Random(number)
+        by_hudi = course == HAND_OVER and number % 2 == 0
         due: list[Kill] = []
-        at = course.stored()
+        at = stream.stored()
         while not due or due[-1].moment == WORKER:
             number += bool(due)
             at += chance.randint(2, 3 * batches // kills // 2)
-            due.append(Kill(number, MOMENTS[number % 5], at, chance.uniform(0, 0.8)))
-        course.live(due, per_commit=chance.choice((1, 1, 3)))
-        course.note(due)
-        _say(f"{len(course.killed())} of {kills}: {due[-1].step}")
-        yield course.killed()
-    course.supply(batches)
-    course.live((), per_commit=3)
-    end = len(list(course.stream.source.iterdir()))
-    assert course.stored() == end - 1
-    check_readers(course.stream.storage, course.expected(end))
-    check_file_groups(course.stream.storage)
-    yield course.killed()
+            moment = _moment(course, number)
+            due.append(Kill(number, moment, at, chance.uniform(0, 3 if by_hudi else 0.8)))
+        # what shares a commit must be flushed before Apache Hudi writes, and the dead flush nothing
+        per_commit = 1 if course == HAND_OVER else chance.choice((1, 1, 3))
+        stream.live(due, per_commit, by_hudi)
+        stream.note(due)
+        _say(f"{len(stream.killed())} of {kills}: {due[-1].step}")
+        yield stream.killed()
+    stream.supply(batches)
+    stream.live((), per_commit=3)
+    end = len(list(stream.stream.source.iterdir()))
+    assert stream.stored() == end - 1
+    check_readers(stream.stream.storage, stream.expected(end))
+    check_file_groups(stream.stream.storage)
+    yield stream.killed()
+
+
+def _moment(course: str, number: int) -> str:
+    """What is killed: in a hand-over in turns Hudi's sink, and the lab at the moments that end a life."""
+    if course == OWN:
+        return MOMENTS[number % len(MOMENTS)]
+    ends = (DRIVER, JVM, RETURNED, COMPACTING)
+    return ends[number // 2 % len(ends)] if number % 2 else HUDI
 
 
 def _say(line: str) -> None:
@@ -322,7 +391,8 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--batches", type=int, default=300)
-    parser.add_argument("--folder", type=Path, default=Path(".cache/serde_lab/killed_stream"))
+    parser.add_argument("--course", choices=TITLES, default=OWN)
+    parser.add_argument("--folder", type=Path, help="(.cache/serde_lab/killed_stream/COURSE)")
     parser.add_argument(
         "--table", type=Path, help="the file whose section of this stream is written"
     )
@@ -331,15 +401,17 @@ def main() -> None:
     if given.life:
         life = json.loads(given.life)
         end = None if life["end"] is None else Kill(**life["end"])
-        live(Path(life["folder"]), life["per_commit"], end)
+        live(Path(life["folder"]), life["per_commit"], end, life["by_hudi"])
         return
-    for killed in run(given.folder.absolute(), given.kills, given.batches):
+    folder = (given.folder or Path(".cache/serde_lab/killed_stream") / given.course).absolute()
+    title = TITLES[given.course]
+    for killed in run(folder, given.kills, given.batches, given.course):
         if given.table:
             text = given.table.read_text("utf-8") if given.table.exists() else ""
-            section = with_section(text, TITLE, [one.to_fault() for one in killed])
+            section = with_section(text, title, [one.to_fault(title) for one in killed])
             given.table.write_text(section, encoding="utf-8")
     # the next call begins anew
-    shutil.rmtree(given.folder)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

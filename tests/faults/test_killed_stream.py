@@ -1,4 +1,5 @@
-"""The short form of the killed stream: one life of it for each way to end that no other test has."""
+"""The short form of the killed stream: one life of it for each way to end that no other test has, and the lab
+and Apache Hudi's sink, each of which takes over from the other's dead."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 from serde_lab.table.table import HoodieTable
 from tests.faults.fault_table import Fault, with_section
-from tests.faults.killed_stream import COMPACTING, RETURNED, WORKER, Kill, KilledStream
+from tests.faults.killed_stream import COMPACTING, HUDI, RETURNED, WORKER, Kill, KilledStream
 from tests.faults.small_table import check_file_groups, check_readers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -22,6 +23,21 @@ def test_a_stream_is_killed_and_goes_on_from_its_checkpoint(tmp_path: Path) -> N
     timeline = HoodieTable.open(course.stream.storage).timeline()
     assert [one.action for one in timeline.pending()] == ["compaction"]
     course.live((), per_commit=3)
+    end = len(list(course.stream.source.iterdir()))
+    assert course.stored() == end - 1
+    check_readers(course.stream.storage, course.expected(end))
+    check_file_groups(course.stream.storage)
+
+
+@pytest.mark.hudi
+def test_the_lab_and_the_sink_of_apache_hudi_take_over_from_each_others_dead(
+    tmp_path: Path, hudi_bundle: Path
+) -> None:
+    course = KilledStream(tmp_path, margin=2)
+    course.live([Kill(0, HUDI, 1, 0.3)], per_commit=1, by_hudi=True)
+    course.live([Kill(1, RETURNED, 3, 0.0)], per_commit=1)
+    assert course.stored() == 3
+    course.live((), per_commit=1, by_hudi=True)
     end = len(list(course.stream.source.iterdir()))
     assert course.stored() == end - 1
     check_readers(course.stream.storage, course.expected(end))
