@@ -56,7 +56,8 @@ differential: $(READY) ## compare N random table histories with a model, in ever
 faults: $(READY) ## run the fault tests, kill a long stream (continues where it stopped), write a table of what readers saw
 	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md
 	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md
-	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md --course hand-over
+	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md --course hand-over --kills 40 --batches 160
+	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md --course s3 --kills 30 --batches 150
 
 docs: $(READY) ## build the documentation site in build/docs; fails on broken links and warnings
 	@rm -rf build/docs

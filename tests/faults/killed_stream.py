@@ -5,8 +5,10 @@ and puts a line for each kill into FAULTS.md. The stream compacts, cleans and ar
 batches share commits. After each kill hudi-rs and the lab read the table as the dead left it, and DuckDB
 says from the source's files what the committed batches must give.
 
-With `--course hand-over` the lives are in turns those of Apache Hudi's sink, in its own JVM, and of the lab:
-each takes over from the other's dead, with one checkpoint folder and one identifier.
+With `--course s3` the table is in an object store that by chance refuses, delays and loses answers, and may
+end a life before it is killed. With `--course hand-over` the lives are in turns those of Apache Hudi's sink,
+in its own JVM, and of the lab: each takes over from the other's dead, with one checkpoint folder and one
+identifier.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import checkpoints_in, newest_checkpoint
 from tests.faults.fault_table import Fault, with_section
 from tests.faults.looks import LOOKS
+from tests.faults.misbehaving_s3 import MisbehavingS3
 from tests.faults.small_table import MOR, Row, Seen, check_file_groups, check_readers
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.streams.file_stream import FileStream
@@ -50,10 +53,11 @@ DRIVER, WORKER, JVM = "the driver", "one worker", "the JVM"
 RETURNED, COMPACTING = "between commit and checkpoint", "while compacting"
 MOMENTS = (DRIVER, WORKER, JVM, RETURNED, COMPACTING)
 HUDI = "Apache Hudi's sink"
-OWN, HAND_OVER = "own", "hand-over"
+OWN, HAND_OVER, S3 = "own", "hand-over", "s3"
 TITLES = {
     OWN: "a stream is killed and goes on from its checkpoint",
-    HAND_OVER: "a stream is killed and the lab takes over from Apache Hudi's sink or the other way round",
+    S3: "a stream into a misbehaving object store is killed and goes on from its checkpoint",
+    HAND_OVER: "a killed stream is taken over by the other writer",
 }
 OPTIONS = {
     "hoodie.compact.inline": "true",
@@ -63,6 +67,9 @@ OPTIONS = {
     "hoodie.keep.max.commits": "6",
 }
 _PATIENCE_S = 600
+_OF_THE_STORE = ("StorageError", "ConcurrentWrite")
+_LIVES = 10
+"""So often the store may end a life before what is to be killed in it was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,14 @@ def rows_of(batch: int) -> list[Row]:
 class KilledStream:
     """The stream in `folder`, over all of its lives; `kills.jsonl` has what was done so far.
 
-    `margin`: batches that the source has beyond those in which something is killed.
+    `margin`: batches that the source has beyond those in which something is killed. `store`: has the table.
     """
 
-    def __init__(self, folder: Path, margin: int = 12) -> None:
-        self.folder, self.stream, self.margin = folder, FileStream(folder, MOR), margin
+    def __init__(self, folder: Path, margin: int = 12, store: MisbehavingS3 | None = None) -> None:
+        self.folder, self.margin, self.store = folder, margin, store
+        self.stream = FileStream(folder, MOR)
+        if store is not None:
+            self.stream = replace(self.stream, table="s3://lake/t", store=store.options)
 
     def killed(self) -> list[Killed]:
         log = self.folder / "kills.jsonl"
@@ -129,6 +139,15 @@ class KilledStream:
         last = newest_checkpoint(HoodieTable.open(self.stream.storage), DEFAULT_IDENTIFIER)
         return -1 if last is None else last.batch
 
+    @contextmanager
+    def calm(self) -> Iterator[None]:
+        """Meanwhile the store behaves."""
+        if self.store is not None:
+            self.store.calm = True
+        yield
+        if self.store is not None:
+            self.store.calm = False
+
     def look(self) -> None:
         """What readers see is what the committed batches give, and what Spark noted is stored."""
         noted = self.stream.checkpoint / "commits"
@@ -146,6 +165,14 @@ class KilledStream:
         if committed:
             check_readers(self.stream.storage, self.expected(committed[-1] + 1))
 
+    def check_end(self) -> None:
+        """All batches of the source are stored, and each file group is whole."""
+        end = len(list(self.stream.source.iterdir()))
+        with self.calm():
+            assert self.stored() == end - 1
+            check_readers(self.stream.storage, self.expected(end))
+            check_file_groups(self.stream.storage)
+
     def expected(self, batches: int) -> Seen:
         """The rows after so many batches, by DuckDB from the source's files alone."""
         files = [str(path) for path in sorted(self.stream.source.iterdir())[:batches]]
@@ -157,10 +184,10 @@ class KilledStream:
             ).fetchall()
         return {(p, k): (ts, v) for p, k, ts, v in rows}
 
-    def live(self, kills: Sequence[Kill], per_commit: int, by_hudi: bool = False) -> None:
+    def live(self, kills: Sequence[Kill], per_commit: int, by_hudi: bool = False) -> bool:
         """One life: a driver that runs until the last of `kills`; without any, to the end of the source.
 
-        `by_hudi`: Apache Hudi's sink writes.
+        `by_hudi`: Apache Hudi's sink writes. False if the store ended the life, in a sentence.
         """
         self.supply(max((kill.batch for kill in kills), default=0) + self.margin)
         ends = kills[-1] if kills and kills[-1].moment in (RETURNED, COMPACTING) else None
@@ -169,6 +196,7 @@ class KilledStream:
             "per_commit": per_commit,
             "end": None if ends is None else asdict(ends),
             "by_hudi": by_hudi,
+            "table": self.stream.table,
         }
         for name in ("batch", "jvm", "hudi"):
             (self.folder / name).unlink(missing_ok=True)
@@ -180,23 +208,32 @@ class KilledStream:
                 "--life",
                 json.dumps(life),
             ]
-            driver = subprocess.Popen(command, stdout=log, stderr=log)
+            reach = {} if self.store is None else self.store.environment
+            driver = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **reach})
         try:
-            for kill in kills:
-                if kill is not ends:
-                    self._kill(driver, kill)
+            killed = all(kill is ends or self._kill(driver, kill) for kill in kills)
             code = driver.wait(_PATIENCE_S)
             ways = {DRIVER: -signal.SIGKILL, JVM: None, HUDI: None}
             died = ways.get(kills[-1].moment if kills else "", 0)
-            assert died is None or code == (-signal.SIGKILL if ends else died), self._last_words()
-            self.look()
+            as_planned = killed and (died is None or code == (-signal.SIGKILL if ends else died))
+            assert as_planned or self._ended_by_the_store(code), self._last_words()
+            with self.calm():
+                self.look()
+            return as_planned
         finally:
             self._bury(driver)
 
-    def _kill(self, driver: subprocess.Popen[bytes], kill: Kill) -> None:
+    def _ended_by_the_store(self, code: int) -> bool:
+        """Whether the driver ended with an error of the lab's, which names the store."""
+        sentence = any(f"{kind}: s3://lake/t" in self._last_words() for kind in _OF_THE_STORE)
+        return self.store is not None and code == 1 and sentence
+
+    def _kill(self, driver: subprocess.Popen[bytes], kill: Kill) -> bool:
+        """Kill something; False if the driver ended before."""
         until = time.monotonic() + _PATIENCE_S
         while self._batch() < kill.batch:
-            assert driver.poll() is None, self._last_words()
+            if driver.poll() is not None:
+                return False
             assert time.monotonic() < until, f"no batch {kill.batch} came"
             time.sleep(0.01)
         time.sleep(kill.wait_s)
@@ -214,9 +251,10 @@ class KilledStream:
                 if workers:
                     with suppress(psutil.NoSuchProcess):
                         random.Random(kill.number).choice(workers).kill()
-                        return
+                        return True
                 time.sleep(0.01)
-            raise AssertionError(self._last_words())
+            return False
+        return True
 
     def _workers(self) -> list[psutil.Process]:
         """The Python processes that Spark's daemon has forked."""
@@ -289,7 +327,7 @@ def _die(*_: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def live(folder: Path, per_commit: int, end: Kill | None, by_hudi: bool) -> None:
+def live(folder: Path, table: str, per_commit: int, end: Kill | None, by_hudi: bool) -> None:
     """The driver of one life, in a process of its own."""
     from serde_lab.lab.session.session import SessionSettings, start_session
 
@@ -306,7 +344,7 @@ def live(folder: Path, per_commit: int, end: Kill | None, by_hudi: bool) -> None
     )
     spark = start_session(settings)
     (folder / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
-    stream = FileStream(folder, MOR)
+    stream = FileStream(folder, MOR, table=table)
     if by_hudi:
         (folder / "hudi").touch()
         started = stream.frame(spark).writeStream.format("hudi").outputMode("append")
@@ -344,14 +382,23 @@ def run(folder: Path, kills: int, batches: int, course: str = OWN) -> Iterator[S
 
     Yields all that was killed so far, after each life.
     """
-    stream = KilledStream(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        store = held.enter_context(MisbehavingS3(0.01)) if course == S3 else None
+        if store is not None:
+            # the table that an earlier call made was in that call's store
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield from _run(KilledStream(folder, store=store), kills, batches, course)
+
+
+def _run(stream: KilledStream, kills: int, batches: int, course: str) -> Iterator[Sequence[Killed]]:
     LOOKS.clear()
     while (number := len(stream.killed())) < kills:
         chance = random.Random(number)
         by_hudi = course == HAND_OVER and number % 2 == 0
         due: list[Kill] = []
-        at = stream.stored()
+        with stream.calm():
+            at = stream.stored()
         while not due or due[-1].moment == WORKER:
             number += bool(due)
             at += chance.randint(2, 3 * batches // kills // 2)
@@ -359,22 +406,21 @@ def run(folder: Path, kills: int, batches: int, course: str = OWN) -> Iterator[S
             due.append(Kill(number, moment, at, chance.uniform(0, 3 if by_hudi else 0.8)))
         # what shares a commit must be flushed before Apache Hudi writes, and the dead flush nothing
         per_commit = 1 if course == HAND_OVER else chance.choice((1, 1, 3))
-        stream.live(due, per_commit, by_hudi)
+        assert any(stream.live(due, per_commit, by_hudi) for _ in range(_LIVES))
         stream.note(due)
         _say(f"{len(stream.killed())} of {kills}: {due[-1].step}")
         yield stream.killed()
     stream.supply(batches)
-    stream.live((), per_commit=3)
-    end = len(list(stream.stream.source.iterdir()))
-    assert stream.stored() == end - 1
-    check_readers(stream.stream.storage, stream.expected(end))
-    check_file_groups(stream.stream.storage)
+    assert any(stream.live((), per_commit=3) for _ in range(_LIVES))
+    stream.check_end()
+    if stream.store is not None:
+        _say(", ".join(f"{times} requests {kind}" for kind, times in stream.store.done.items()))
     yield stream.killed()
 
 
 def _moment(course: str, number: int) -> str:
     """What is killed: in a hand-over in turns Hudi's sink, and the lab at the moments that end a life."""
-    if course == OWN:
+    if course != HAND_OVER:
         return MOMENTS[number % len(MOMENTS)]
     ends = (DRIVER, JVM, RETURNED, COMPACTING)
     return ends[number // 2 % len(ends)] if number % 2 else HUDI
@@ -401,7 +447,7 @@ def main() -> None:
     if given.life:
         life = json.loads(given.life)
         end = None if life["end"] is None else Kill(**life["end"])
-        live(Path(life["folder"]), life["per_commit"], end, life["by_hudi"])
+        live(Path(life["folder"]), life["table"], life["per_commit"], end, life["by_hudi"])
         return
     folder = (given.folder or Path(".cache/serde_lab/killed_stream") / given.course).absolute()
     title = TITLES[given.course]

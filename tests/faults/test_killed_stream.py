@@ -10,7 +10,7 @@ import pytest
 from serde_lab.table.table import HoodieTable
 from tests.faults.fault_table import Fault, with_section
 from tests.faults.killed_stream import COMPACTING, HUDI, RETURNED, WORKER, Kill, KilledStream
-from tests.faults.small_table import check_file_groups, check_readers
+from tests.faults.misbehaving_s3 import DELAYED, LOST, REFUSED, MisbehavingS3
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,14 +23,11 @@ def test_a_stream_is_killed_and_goes_on_from_its_checkpoint(tmp_path: Path) -> N
     timeline = HoodieTable.open(course.stream.storage).timeline()
     assert [one.action for one in timeline.pending()] == ["compaction"]
     course.live((), per_commit=3)
-    end = len(list(course.stream.source.iterdir()))
-    assert course.stored() == end - 1
-    check_readers(course.stream.storage, course.expected(end))
-    check_file_groups(course.stream.storage)
+    course.check_end()
 
 
 @pytest.mark.hudi
-def test_the_lab_and_the_sink_of_apache_hudi_take_over_from_each_others_dead(
+def test_a_killed_stream_is_taken_over_by_the_other_writer(
     tmp_path: Path, hudi_bundle: Path
 ) -> None:
     course = KilledStream(tmp_path, margin=2)
@@ -38,10 +35,19 @@ def test_the_lab_and_the_sink_of_apache_hudi_take_over_from_each_others_dead(
     course.live([Kill(1, RETURNED, 3, 0.0)], per_commit=1)
     assert course.stored() == 3
     course.live((), per_commit=1, by_hudi=True)
-    end = len(list(course.stream.source.iterdir()))
-    assert course.stored() == end - 1
-    check_readers(course.stream.storage, course.expected(end))
-    check_file_groups(course.stream.storage)
+    course.check_end()
+
+
+def test_a_stream_into_a_misbehaving_object_store_is_killed_and_goes_on_from_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    with MisbehavingS3(0.02) as store:
+        course = KilledStream(tmp_path, margin=2, store=store)
+        kills = [Kill(0, WORKER, 1, 0.0), Kill(1, RETURNED, 3, 0.0)]
+        assert any(course.live(kills, per_commit=3) for _ in range(5))
+        assert any(course.live((), per_commit=1) for _ in range(5))
+        course.check_end()
+        assert store.done.keys() == {REFUSED, DELAYED, LOST}
 
 
 def test_the_section_of_the_stream_is_written_once() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,11 +30,16 @@ Moment = Literal["before the commit", "after the commit", "the JVM before the co
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """`folder` holds the source's files, the table, and Spark's checkpoint; `jars`: of a killed session."""
+    """`folder` holds the source's files, the table, and Spark's checkpoint; `jars`: of a killed session.
+
+    `table`: where the table is instead, with the options of its store, if they are not in the environment.
+    """
 
     folder: Path
     table_type: str = COW
     jars: tuple[str, ...] = ()
+    table: str = ""
+    store: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> Path:
@@ -46,7 +51,7 @@ class FileStream:
 
     @property
     def storage(self) -> Storage:
-        return Storage.open(self.folder / "table")
+        return Storage.open(self.table or self.folder / "table", **self.store)
 
     def options(self, **own: object) -> dict[str, Any]:
         """`own`: names with `__` for dots; None takes an option back."""

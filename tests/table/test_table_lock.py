@@ -6,7 +6,10 @@ import itertools
 import os
 import subprocess
 import sys
+import time
+from typing import Any
 
+import obstore
 import pytest
 
 from serde_lab.errors import ConcurrentWrite
@@ -89,3 +92,23 @@ def test_a_lost_lease_is_noticed(s3: Storage) -> None:
     left = Holder.from_bytes(s3.get(LOCK_PATH))
     assert left is not None
     assert left.host == "thief"
+
+
+def test_a_lost_answer_does_not_lose_the_lease(
+    s3: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client puts again, and finds its own file."""
+    put = obstore.put
+
+    def twice(*args: Any, **named: Any) -> Any:
+        put(*args, **named)
+        return put(*args, **named)
+
+    monkeypatch.setattr(obstore, "put", twice)
+    for _ in range(2):
+        with TableLock(s3, "upsert", lease_seconds=0.3) as lock:
+            lock.check()
+            time.sleep(0.5)
+            lock.check()
+            with pytest.raises(ConcurrentWrite, match="upsert"), TableLock(s3, "compact"):
+                pass

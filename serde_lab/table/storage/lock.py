@@ -200,16 +200,20 @@ class _Lease:
     def __init__(self, storage: Storage, holder: Holder, seconds: float) -> None:
         self._storage, self._holder, self._seconds = storage, holder, seconds
         self._tag: str | None = None
+        self._turn = threading.Lock()  # between a put and its tag, nobody compares tags
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost = False
 
     def take(self) -> None:
         """Take the lease. Raises ConcurrentWrite if another holder's lease still runs."""
-        if self._storage.put_new(LOCK_PATH, self._content()):
-            self._tag = self._read()[1]
+        ours = self._content()
+        new = self._storage.put_new(LOCK_PATH, ours)
+        content, tag = self._read()
+        if new or content == ours:
+            # not new, but ours: the answer to our put was lost, and the put was repeated
+            self._tag = tag
         else:
-            content, tag = self._read()
             holder = Holder.from_bytes(content)
             if holder is not None and holder.is_alive:
                 raise _held(self._storage, holder)
@@ -228,7 +232,9 @@ class _Lease:
 
     def check(self) -> None:
         """Raises ConcurrentWrite if the lease is no longer ours."""
-        if self._lost or self._read()[1] != self._tag:
+        with self._turn:
+            lost = self._lost or self._read()[1] != self._tag
+        if lost:
             raise ConcurrentWrite(
                 f"{self._storage.url}: our lease on the table ran out and another writer took it; "
                 "nothing of this write was committed"
@@ -240,8 +246,9 @@ class _Lease:
     def _renew(self) -> None:
         while not self._stop.wait(self._seconds / 3):
             try:
-                if not self._replace(self._content(), self._tag):
-                    self._lost = True
+                with self._turn:
+                    self._lost = not self._replace(self._content(), self._tag)
+                if self._lost:
                     return
             except StorageError:
                 continue  # tried again at a third of the lease; `check` finds out if it was lost
@@ -261,7 +268,11 @@ class _Lease:
         try:
             done = obstore.put(self._storage.connection, LOCK_PATH, content, mode={"e_tag": tag})
         except PreconditionError:
-            return False
+            # unless the answer to our put was lost, and the put was repeated
+            found, tag = self._read()
+            if found == content:
+                self._tag = tag
+            return found == content
         except (BaseError, OSError) as exc:
             raise StorageError(f"{self._storage.describe(LOCK_PATH)}: cannot write: {exc}") from exc
         self._tag = done["e_tag"]
