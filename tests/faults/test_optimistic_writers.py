@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
@@ -574,6 +575,32 @@ def test_a_heartbeat_is_renewed_while_the_write_goes_on(tmp_path: Path) -> None:
 
     write(storage, OURS, options=often, between=watch)
     assert seen[1] > seen[0]
+    nothing_is_left(storage)
+
+
+def test_a_process_that_cannot_be_seen_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """It has the number of none of ours: it is in another container on this host."""
+    storage = make(tmp_path)
+    instant = Coordinator(HoodieTable.open(storage)).begin("upsert").time
+    holder = Holder.here("upsert").valid_for(60)
+    unseen = replace(holder, pid=2**22 - 1, processes="pid:[elsewhere]")
+    storage.replace(f"{HEARTBEATS}/{instant}", unseen.to_bytes())
+    with pytest.raises(ConcurrentWrite, match="is being written by process 4194303"):
+        upsert(storage, OVERLAP)
+    storage.replace(
+        f"{HEARTBEATS}/{instant}", replace(unseen, processes=holder.processes).to_bytes()
+    )
+    upsert(storage, OVERLAP)
+    check_readers(storage, seen_after(KEPT, OVERLAP))
+
+
+def test_two_commits_in_one_hold_do_not_conflict_with_each_other(tmp_path: Path) -> None:
+    storage = make(tmp_path)
+    prepared = prepare(storage, COW, OPTIMISTIC)
+    with prepared.hold():
+        prepared.commit(InProcessExchange([batches(OURS)]))
+        prepared.commit(InProcessExchange([batches([("q", "e", 6, "again")])]))
+    check_readers(storage, {**seen_after(KEPT, OURS), ("q", "e"): (6, "again")})
     nothing_is_left(storage)
 
 

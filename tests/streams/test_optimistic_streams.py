@@ -12,6 +12,7 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.streams.exactly_once import MicroBatch
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import keep_checkpoints
 from tests.faults.small_table import (
     COW,
     MOR,
@@ -130,6 +131,23 @@ def test_a_batch_that_an_earlier_driver_of_the_query_still_writes_is_stored_once
     check_readers(stream.storage, seen_after({}, [("z", "z", 0, "z"), *rows]))
     assert stream.send(1, rows) is None
     assert len(stated_batches(stream.storage)) == 2
+
+
+def test_an_earlier_batch_that_archiving_states_again_is_no_conflict(tmp_path: Path) -> None:
+    one, two = two_streams(tmp_path, COW)
+    one.send(0, ONE)
+    now = seen_after({}, ONE)
+
+    two.send(0, [("q", "b", 2, "x")])
+    later: list[Row] = [("p", "a", 2, "one again")]
+
+    def archive_one() -> None:
+        assert keep_checkpoints(table, table.timeline().completed()) is not None
+
+    table = HoodieTable.open(one.storage)
+    send(one, 1, later, archive_one)
+    now = seen_after(seen_after(now, later), [("q", "b", 2, "x")])
+    check_readers(one.storage, now)
 
 
 def test_pending_shared_batches_are_committed_before_an_optimistic_write(tmp_path: Path) -> None:

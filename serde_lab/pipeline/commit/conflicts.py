@@ -7,7 +7,7 @@ beyond Apache Hudi's:
 - Without a bucket index, a write that looked its keys up conflicts with new keys that another write has
   added to a partition to which it adds keys, too, or anywhere if the index is global: both may have added the
   same key.
-- Two writes conflict if they store batches of the same stream.
+- Two writes conflict if they store the same batch of a stream.
 - Two writes conflict if each changed the table's columns, differently.
 
 A compaction changes no rows, and logs that complete after it belong to its base files. So it conflicts only
@@ -17,7 +17,7 @@ with a write that makes base files. Sources: org.apache.hudi.client.transaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -66,8 +66,12 @@ class ConflictRules:
         if self.looks_up and not self.by_bucket and not compacts:
             for partition in sorted(self._grown(ours) & self._grown(theirs)):
                 return f"new keys in partition {partition!r}" if partition else "new keys"
-        streams = checkpoints_in(ours, "this write").keys() & checkpoints_in(theirs, where).keys()
-        return f"a batch of the stream {min(streams)}" if streams else None
+        stored = checkpoints_in(theirs, where)
+        for identifier, mine_last in sorted(checkpoints_in(ours, "this write").items()):
+            # a lower number is an earlier batch, which an archiving has stated again
+            if identifier in stored and stored[identifier].batch >= mine_last.batch:
+                return f"batch {stored[identifier].batch} of the stream {identifier}"
+        return None
 
     def _groups(self, metadata: CommitMetadata, without_logs: bool = False) -> set[tuple[str, str]]:
         """(partition path, bucket or file id) of all file groups that a commit touches."""
@@ -152,6 +156,10 @@ class Since:
                     f" {clash} since our instant {instant.time} began; ours is rolled back",
                     hint="write again",
                 )
+
+    def after(self, own: Instant) -> Since:
+        """The same for the next write of this writer, whose instant `own` has completed."""
+        return replace(self, completed=self.completed | {_name(own)})
 
     def schema_to_state(self, table: HoodieTable, schema: str, instant: Instant) -> str:
         """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
 from serde_lab.pipeline.commit.conflicts import Optimism, Since
@@ -205,6 +205,8 @@ class Coordinator:
             if self._since is not None and self.optimism is not None:
                 self._since.check(self.table, self.optimism.rules, instant, metadata)
             commit = self._complete(instant, metadata)
+            if self._since is not None:
+                self._since = self._since.after(replace(instant, action=commit.action))
         self._end_heartbeat()
         return commit
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import obstore
@@ -58,13 +59,16 @@ class LockSettings:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a table. `valid_until_epoch_s` counts only for a lease and a heartbeat."""
+    """Who holds a table. `valid_until_epoch_s` counts only for a lease and a heartbeat. `processes` names the
+    kernel's table of processes in which `pid` counts: containers on one host may each have their own.
+    """
 
     host: str
     pid: int
     since: str
     purpose: str
     valid_until_epoch_s: float
+    processes: str = ""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} ({self.purpose}, since {self.since})"
@@ -73,7 +77,7 @@ class Holder:
     def here(cls, purpose: str) -> Holder:
         """This process, from now on."""
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return cls(socket.gethostname(), os.getpid(), now, purpose, 0.0)
+        return cls(socket.gethostname(), os.getpid(), now, purpose, 0.0, _process_table())
 
     def valid_for(self, seconds: float) -> Holder:
         """The same holder, whose file counts for so long from now on."""
@@ -81,10 +85,11 @@ class Holder:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the time has not run out; of this host's processes also whether the process is there."""
+        """Whether the time has not run out; of processes that we can see also whether it is there."""
         if self.valid_until_epoch_s <= time.time():
             return False
-        if self.host != socket.gethostname():
+        here = socket.gethostname(), _process_table()
+        if (self.host, self.processes or here[1]) != here:
             return True
         try:
             os.kill(self.pid, 0)
@@ -108,6 +113,7 @@ class Holder:
                 str(found["since"]),
                 str(found["purpose"]),
                 float(found["valid_until_epoch_s"]),
+                str(found.get("processes", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -341,6 +347,13 @@ def remove_heartbeat(storage: Storage, instant: str) -> None:
     path = f"{HEARTBEATS}/{instant}"
     if storage.exists(path):
         storage.delete(path)
+
+
+def _process_table() -> str:
+    """The namespace of process ids on Linux; "" elsewhere."""
+    with suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
 
 
 def _held(storage: Storage, holder: Holder | None) -> ConcurrentWrite:
