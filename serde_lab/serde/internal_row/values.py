@@ -28,7 +28,6 @@ from serde_lab.serde.internal_row.layout import (
 from serde_lab.serde.internal_row.write import StoredField
 
 
-
 class NullBits:
     """The null bits of rows."""
 
