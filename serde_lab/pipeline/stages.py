@@ -27,7 +27,7 @@ from serde_lab.pipeline.exchange.frames import (
 from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Targets, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.buffers import first_invalid
+from serde_lab.records.buffers import first_invalid, is_ascii
 from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.operation import Operation
@@ -180,6 +180,8 @@ def _check_text(name: str, column: pa.Array) -> None:
     """Refuse text that is not UTF-8 here, where the column is known; Arrow reads files without this
     check.
     """
+    if pa.types.is_string(column.type) and is_ascii(column):
+        return
     try:
         column.validate(full=True)
         return

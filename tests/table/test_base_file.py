@@ -21,6 +21,7 @@ from serde_lab.table.files.base_file import (
     BaseFileReader,
     BaseFileWriter,
     base_file_name,
+    sequence_numbers,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
@@ -121,6 +122,14 @@ def test_only_repeating_columns_have_dictionaries(local: Storage) -> None:
         "_hoodie_record_key",
     }
     assert encodings["number"] == {"RLE", "DELTA_BINARY_PACKED"}
+
+
+@pytest.mark.parametrize("first", [0, 1, 9_998, 9_999, 10_000, 19_999, 123_456, (3 << 40) + 7])
+@pytest.mark.parametrize("count", [1, 3, 10_001, 20_003])
+def test_sequence_numbers_are_the_prefix_and_each_number(first: int, count: int) -> None:
+    found = sequence_numbers("2024_3_", first, count)
+    found.validate(full=True)
+    assert found.to_pylist() == [f"2024_3_{n}" for n in range(first, first + count)]
 
 
 def test_many_small_appends_make_one_row_group(local: Storage) -> None:

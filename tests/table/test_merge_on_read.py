@@ -10,7 +10,9 @@ import pytest
 from serde_lab.errors import OptionError, TableError
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.log_file import LogFormat, check_block_format
+from serde_lab.table.files.base_file import with_meta_columns
+from serde_lab.table.files.log_block import LogBlock, encode_parquet, parse_blocks
+from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter, check_block_format
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.storage.data_files import LogFileName
 from serde_lab.table.storage.storage import Storage
@@ -210,6 +212,41 @@ def test_files_roll_and_blocks_are_cut(storage: Storage) -> None:
     assert [s.numInserts for s in stats] == [s.numWrites for s in stats]
     assert all(storage.size_bytes(s.path) == s.fileSizeInBytes for s in stats)
     check(writer, [row("a", 0), *rows[1:]])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 500])
+def test_a_parquet_block_is_that_of_its_columns_as_plain_strings(local: Storage, rows: int) -> None:
+    """Meta columns with one value are written from a dictionary, which no reader of the file can tell."""
+    instant, file_id = "20240101000000000", "00000000-aaaa-4000-8000-000000000000-0"
+    writer = LogWriter(
+        local,
+        table_name="trips",
+        table_version=9,
+        data_schema=SMALL,
+        target=LogTarget("day=1", file_id, instant),
+        write_token="3-1-0",
+        instant=instant,
+        format=PARQUET,
+        task_partition=3,
+    )
+    keys = [f"k{n:04}" for n in range(rows)]
+    data = pa.RecordBatch.from_pylist([row(key, 1) for key in keys], SMALL)
+    writer.append(pa.array(keys[:1]), data.slice(0, 1))
+    writer.append(pa.array(keys[1:], pa.string()), data.slice(1))
+    (stat,) = writer.close()
+    (block,) = parse_blocks(pa.py_buffer(local.get(stat.path)))
+    meta = {
+        "_hoodie_commit_time": [instant] * rows,
+        "_hoodie_commit_seqno": [f"{instant}_3_{n}" for n in range(1, rows + 1)],
+        "_hoodie_record_key": keys,
+        "_hoodie_partition_path": ["day=1"] * rows,
+        "_hoodie_file_name": [file_id] * rows,
+    }
+    schema = with_meta_columns(SMALL)
+    columns = [*map(pa.array, meta.values()), *data.columns]
+    plain = pa.RecordBatch.from_arrays(columns, schema=schema)
+    assert isinstance(block, LogBlock)
+    assert block.content.equals(encode_parquet(plain, PARQUET.compression))
 
 
 def test_a_log_of_version_6_counts_its_versions_on(local: Storage) -> None:

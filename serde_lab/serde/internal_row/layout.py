@@ -64,7 +64,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.records.buffers import binary_array, offsets_of
@@ -241,10 +240,16 @@ class Rows:
         """The first bytes of each row, as an array of this type. Raises Damaged if a row is shorter."""
         width = dtype.itemsize
         refuse_where(self.lengths < width, f"it ends before its first {width} bytes", self.of)
+        return self.cut(0, width).view(dtype)
+
+    def cut(self, start: int, width: int) -> npt.NDArray[np.void]:
+        """Bytes [start, start + width) of each row: shape (n,), in memory of their own. Each row has them."""
         if not len(self):
-            return np.empty(0, dtype)
-        cut = pc.binary_slice(self.array, 0, width)
-        return np.frombuffer(cut.buffers()[2], dtype, len(self))
+            return np.empty(0, f"V{width}")
+        data = np.frombuffer(self.data, np.uint8)
+        # the bytes from every place on, of which those of the rows are copied
+        windows = np.ndarray(len(data) - start - width + 1, f"V{width}", data, start, (1,))
+        return windows[self.ends[:-1]]
 
     def select(self, numbers: npt.NDArray[np.int64]) -> Rows:
         """The rows with these numbers, in a buffer of their own."""

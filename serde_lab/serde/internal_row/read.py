@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.records.buffers import binary_array
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
@@ -177,7 +176,8 @@ class EnvelopePart:
         length = self._constant[j]
         if not length:
             return binary_array(np.zeros(len(self) + 1, np.int32), b"")
-        return pc.binary_slice(self.rows.array, start, start + length)
+        ends = length * np.arange(len(self) + 1, dtype=np.int64)
+        return binary_array(ends, self.rows.cut(start, length).view(np.uint8))
 
 
 class _RowPart(EnvelopePart, FieldReader):

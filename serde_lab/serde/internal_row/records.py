@@ -7,7 +7,7 @@ cached, and how a selection of records is held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,20 +145,25 @@ class RowRecords(Records):
 
     def check_form(self) -> None:
         """Raise Damaged with the number of the first record that does not have the form of its layout."""
-        _ = self._told_apart_by if self._are_many else self.blocks
+        if self._are_many:
+            # read the columns that every write reads first while the form is checked
+            self._plain_columns(self._identifying)
+        else:
+            _ = self.blocks
 
     @property
     def _are_many(self) -> bool:
         return self.shape.execution == "batch" and len(self.rows) > MOST_KEPT_ROWS
 
-    @cached_property
-    def _told_apart_by(self) -> Mapping[str, pa.Array]:
-        """Record keys and ordering columns, which every write reads first; used for many records only.
+    @property
+    def _identifying(self) -> list[str]:
+        """Record keys and ordering columns, which a write reads twice: to merge records and to write them."""
+        return [RECORD_KEY, *columns_of(self.schema.ordering)]
 
-        They are read while the form of the records is checked.
-        """
-        names = [RECORD_KEY, *columns_of(self.schema.ordering)]
-        return dict(zip(names, self._read_through(names), strict=True))
+    @cached_property
+    def _kept(self) -> dict[str, pa.Array]:
+        """The identifying columns that have been read."""
+        return {}
 
     def _read_by_block(self) -> Iterator[Reader]:
         for first in range(0, len(self.rows), BLOCK_ROWS):
@@ -189,15 +194,14 @@ class RowRecords(Records):
         return [from_plain(c, field.type) for c, field in zip(columns, fields, strict=True)]
 
     def _plain_columns(self, names: Sequence[str]) -> list[pa.Array]:
-        if not self._are_many:
-            return self._read(names, self.blocks)
-        kept = self.__dict__.get("_told_apart_by", {})
+        kept = self._kept
+        found = {name: kept[name] for name in names if name in kept}
         others = [name for name in names if name not in kept]
-        read = dict(zip(others, self._read_through(others), strict=True)) if others else {}
-        return [kept[name] if name in kept else read[name] for name in names]
-
-    def _read_through(self, names: Sequence[str]) -> list[pa.Array]:
-        return self._read(names, self._read_by_block())
+        if others:
+            blocks = self._read_by_block() if self._are_many else self.blocks
+            found |= zip(others, self._read(others, blocks), strict=True)
+            kept.update((name, found[name]) for name in self._identifying if name in found)
+        return [found[name] for name in names]
 
     def _read(self, names: Sequence[str], blocks: Iterable[Reader]) -> list[pa.Array]:
         read = []
@@ -219,7 +223,7 @@ class RowRecords(Records):
         return type(self)(self.shape, self.rows.slice(start, stop - start))
 
     def forget_columns(self) -> None:
-        for name in ("blocks", "reader", "_told_apart_by"):
+        for name in ("blocks", "reader", "_kept"):
             self.__dict__.pop(name, None)
 
     @property

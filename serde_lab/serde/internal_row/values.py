@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.records.buffers import binary_array, first_invalid
+from serde_lab.records.buffers import binary_array, first_invalid, is_ascii
 from serde_lab.records.plain_form import validity_buffer
 from serde_lab.records.schema import is_decimal
 from serde_lab.serde.framing import Damaged
@@ -26,8 +26,6 @@ from serde_lab.serde.internal_row.layout import (
     struct_layout,
 )
 from serde_lab.serde.internal_row.write import StoredField
-
-_HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 
 
 class NullBits:
@@ -102,11 +100,10 @@ def _check_decimals(column: pa.Array, of: npt.NDArray[np.integer] | None) -> Non
 
 def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.StringArray:
     """Binary values as strings. Raises Damaged if one is not UTF-8."""
-    rows = Rows.over(values)
     strings = pa.Array.from_buffers(
         pa.string(), len(values), [None, *values.buffers()[1:]], 0, values.offset
     )
-    if _is_ascii(rows):
+    if is_ascii(values):
         return strings
     try:
         strings.validate(full=True)
@@ -115,17 +112,6 @@ def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.Strin
         problem = "a string of it is not UTF-8"
         raise Damaged(problem, row if of is None else int(of[row])) from exc
     return strings
-
-
-def _is_ascii(rows: Rows) -> bool:
-    """Whether all bytes are ASCII; any slice of such text is valid UTF-8."""
-    first, last = int(rows.ends[0]), int(rows.ends[-1])
-    if first == last:
-        return True
-    found = np.frombuffer(rows.data, np.uint8, last - first, first)
-    whole = len(found) // 8 * 8
-    words = np.bitwise_or.reduce(found[:whole].view(np.uint64)) if whole else np.uint64(0)
-    return not words & _HIGH_BITS and bool((found[whole:] < 0x80).all())
 
 
 def from_bytes(rows: Rows, mask: npt.NDArray[np.bool_] | None, t: pa.DataType) -> pa.Array:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import parquet_errors
+from serde_lab.records.buffers import binary_array, parquet_errors
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
 from serde_lab.table.storage.data_files import (
@@ -69,7 +69,8 @@ _LEAST_ROW_BYTES = 256
 """A row group has no more rows than if each had this many bytes."""
 _BATCH_ROWS = 64 * 1024
 _SAMPLE_ROWS = 4096
-_CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+"""The meta columns in which all rows of a write to one file have one value."""
 # the meta columns that carried-over rows keep
 _KEPT = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -129,12 +130,7 @@ class BaseFileWriter:
         self._format = format or BaseFileFormat()
         self._row_group_rows = max(1, self._format.row_group_bytes // _LEAST_ROW_BYTES)
         self._seqno_prefix = f"{instant}_{task_partition}_"
-        self._schema = pa.schema(
-            [
-                *(pa.field(n, _DICTIONARY if n in _CONSTANTS else pa.string()) for n in META_NAMES),
-                *self._data_schema,
-            ]
-        )
+        self._schema = with_constants(with_meta_columns(self._data_schema))
         self._carried_schema = pa.schema(
             [*(pa.field(n, pa.string()) for n in _KEPT), *self._data_schema]
         )
@@ -153,10 +149,7 @@ class BaseFileWriter:
         if not rows:
             return
         first = self._rows_before + self._appended
-        numbers = pa.array(np.arange(first, first + rows))
-        seqnos = pc.binary_join_element_wise(
-            pa.scalar(self._seqno_prefix), numbers.cast(pa.string()), ""
-        )
+        seqnos = sequence_numbers(self._seqno_prefix, first, rows)
         self._appended += rows
         self._add(record_keys, constant(self._name.instant, rows), seqnos, data)
 
@@ -327,6 +320,39 @@ def constant(value: str, rows: int) -> pa.DictionaryArray:
     """One value for all rows, dictionary-encoded at 4 bytes a row."""
     indices = pa.array(np.zeros(rows, np.int32))
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
+
+
+def with_constants(stored: pa.Schema) -> pa.Schema:
+    """The schema of stored rows, in which `constant` fills the meta columns with one value in a write."""
+    return pa.schema([f.with_type(_DICTIONARY) if f.name in CONSTANTS else f for f in stored])
+
+
+_DIGITS = np.frombuffer(b"".join(b"%04d" % number for number in range(10_000)), "V4")
+
+
+def sequence_numbers(prefix: str, first: int, rows: int) -> pa.StringArray:
+    """`prefix` followed by each number from `first` on; at least one row.
+
+    Numbers that share all digits but the last four are copied from a table, in a quarter of the time that
+    Arrow takes to write and join them.
+    """
+    parts = []
+    start, stop = first, first + rows
+    while start < stop:
+        high, low = divmod(start, len(_DIGITS))
+        count = min(stop - start, len(_DIGITS) - low)
+        if high:
+            head = f"{prefix}{high}".encode()
+            texts = np.empty(count, [("head", f"V{len(head)}"), ("digits", "V4")])
+            texts["head"] = np.void(head)
+            texts["digits"] = _DIGITS[low : low + count]
+            ends = texts.itemsize * np.arange(count + 1, dtype=np.int64)
+            parts.append(binary_array(ends, texts).view(pa.string()))
+        else:
+            numbers = pa.array(np.arange(start, start + count)).cast(pa.string())
+            parts.append(pc.binary_join_element_wise(prefix, numbers, ""))
+        start += count
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:

@@ -14,13 +14,19 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import OptionError
 from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform
-from serde_lab.table.files.base_file import META_NAMES, BaseFileFormat, with_meta_columns
+from serde_lab.table.files.base_file import (
+    CONSTANTS,
+    BaseFileFormat,
+    constant,
+    sequence_numbers,
+    with_constants,
+    with_meta_columns,
+)
 from serde_lab.table.files.delete_block import encode_deletes
 from serde_lab.table.files.log_block import (
     BlockType,
@@ -94,6 +100,11 @@ class _BlockKind:
     avro: str
     partial: bool
 
+    @property
+    def varying(self) -> pa.Schema:
+        """The columns without the meta columns that have one value in a block."""
+        return pa.schema([f for f in self.schema if f.name not in CONSTANTS])
+
 
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
@@ -164,20 +175,10 @@ class LogWriter:
             self._flush()
             self._kind = kind
         # counted from 1, as in Hudi's append handle
-        numbers = pa.array(np.arange(self._rows + 1, self._rows + rows + 1)).cast(pa.string())
+        seqnos = sequence_numbers(self._seqno_prefix, self._rows + 1, rows)
         self._rows += rows
-        meta = {
-            "_hoodie_commit_time": _repeated(self._instant, rows),
-            "_hoodie_commit_seqno": pc.binary_join_element_wise(
-                pa.scalar(self._seqno_prefix), numbers, ""
-            ),
-            "_hoodie_record_key": record_keys,
-            "_hoodie_partition_path": _repeated(self._target.partition_path, rows),
-            # logs have only the file id here: compaction gives rows the name of their file
-            "_hoodie_file_name": _repeated(self._target.file_id, rows),
-        }
         batch = pa.RecordBatch.from_arrays(
-            [*(meta[name] for name in META_NAMES), *data.columns], schema=kind.schema
+            [seqnos, record_keys, *data.columns], schema=kind.varying
         )
         # a batch larger than a block is split by its average row size
         size = max(1, data.nbytes)
@@ -221,13 +222,29 @@ class LogWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = one_batch(pa.Table.from_batches(self._waiting))
+        rows = self._with_constants(one_batch(pa.Table.from_batches(self._waiting)))
         self._waiting, self._waiting_bytes = [], 0
         if self._format.blocks == "parquet":
             content = encode_parquet(rows, self._format.compression)
             self._add(BlockType.PARQUET_DATA, content, rows=rows.num_rows)
         else:
             self._add(BlockType.AVRO_DATA, encode_avro(rows, self._kind.avro), rows=rows.num_rows)
+
+    def _with_constants(self, varying: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a block with the meta columns that have one value."""
+        rows, schema = varying.num_rows, self._kind.schema
+        fill = _repeated
+        if self._format.blocks == "parquet" and rows >= _FEWEST_FOR_DICTIONARY:
+            fill, schema = constant, with_constants(schema)
+        values = {
+            "_hoodie_commit_time": self._instant,
+            "_hoodie_partition_path": self._target.partition_path,
+            # logs have only the file id here: compaction gives rows the name of their file
+            "_hoodie_file_name": self._target.file_id,
+        }
+        columns = dict(zip(varying.schema.names, varying.columns, strict=True))
+        columns |= {name: fill(value, rows) for name, value in values.items()}
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _add(self, type: BlockType, content: pa.Buffer, rows: int = 0, deletes: int = 0) -> None:
         kind = self._whole if type is BlockType.DELETE else self._kind
@@ -279,6 +296,10 @@ class LogWriter:
         )
         self._version += 1
         self._blocks, self._block_bytes, self._file_rows, self._file_deletes = [], 0, 0, 0
+
+
+# of fewer rows no column has a dictionary
+_FEWEST_FOR_DICTIONARY = 3
 
 
 def _repeated(value: str, rows: int) -> pa.Array:
