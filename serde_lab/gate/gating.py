@@ -1,4 +1,4 @@
-"""Runs `compare` and the gate: two named sides, a run against its baseline, or the sides of an A/B measurement.
+"""Runs `compare` and the gate: two named sides, a run against its baseline, or an A/B measurement.
 
 The gate derives the comparison from a policy, finds the baseline, and measures a second time before it fails.
 A callable does the measuring.
