@@ -102,9 +102,9 @@ def compare(
 
       serde-lab compare baseline:smoke smoke --only-changed
     """
-    from serde_lab.gate.compare.references import NamedFolders
-    from serde_lab.gate.compare.references import compare as compared
     from serde_lab.gate.compare.rows import CompareOptions
+    from serde_lab.gate.gating import NamedFolders
+    from serde_lab.gate.gating import compare as compared
     from serde_lab.gate.output.documents import comparison_document
     from serde_lab.gate.output.verdict_pages import render_comparison
 

@@ -137,22 +137,20 @@ def _step_row(one: Document, step: Document) -> tuple[Cell, ...]:
 
 def _figures(series: Sequence[Document], runs: Sequence[str]) -> Iterator[Section]:
     """A plot of every quantity that changed; one sentence names those that never did."""
-    quantities = dict.fromkeys(_quantity(one) for one in series)
-    moved = [
-        name for name in quantities if any(_moved(one) for one in series if _quantity(one) == name)
-    ]
-    blocks: list[Block] = [
-        _figure(name, [one for one in series if _quantity(one) == name], runs) for name in moved
-    ]
-    still = [name for name in quantities if name not in moved]
+    quantities: dict[str, list[Document]] = {}
+    for one in series:
+        quantities.setdefault(_quantity(one), []).append(one)
+    blocks: list[Block] = []
+    still = []
+    for name, members in quantities.items():
+        if any(len({point["value"] for point in one["points"]}) > 1 for one in members):
+            blocks.append(_figure(name, members, runs))
+        else:
+            still.append(name)
     if still:
         blocks.append(Sentence(f"Never changed: {notation.listed(still)}.", "muted"))
     if blocks:
         yield Section("series", "Over time", tuple(blocks))
-
-
-def _moved(one: Document) -> bool:
-    return len({point["value"] for point in one["points"]}) > 1
 
 
 def _figure(name: str, series: Sequence[Document], runs: Sequence[str]) -> Figure:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import get_args
 
 import pyarrow as pa
@@ -178,7 +178,7 @@ def _target(name: str) -> str:
 def _target_on(name: str, path: tuple[str, ...]) -> str:
     """Cached, since reading every distribution's entry points takes tens of milliseconds, and a worker
     binds its strategy once a task. `path` is the cache's key, since the answer depends on sys.path."""
-    targets = {point.value for point in _points(name)}
+    targets = {point.value for point in entry_points(group=GROUP, name=name)}
     if name in BUILT_IN:
         targets.add(BUILT_IN[name])
     if not targets:
@@ -186,10 +186,6 @@ def _target_on(name: str, path: tuple[str, ...]) -> str:
     if len(targets) > 1:
         raise OptionError(f"strategy {name!r} is claimed by {' and by '.join(sorted(targets))}")
     return targets.pop()
-
-
-def _points(name: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP, name=name))
 
 
 def bind(name: str, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:

@@ -218,7 +218,7 @@ def check_table(
             parts.append(meta.add(batch))
         found = contents.fingerprint()
         results = (
-            _rows_match(reader, expected, found, rules),
+            _compared(reader, expected, found, rules, reader.name),
             _no_duplicates(reader, np.concatenate(parts), rules),
             _meta(reader, meta),
         )
@@ -267,12 +267,6 @@ def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResul
             detail = f"differs from {chosen}: {difference}"
         results[arm] = CheckResult(ARMS_AGREE, difference is None, detail)
     return results
-
-
-def _rows_match(
-    reader: TableReader, expected: Expected, found: Fingerprint, rules: TableRules
-) -> CheckResult:
-    return _compared(reader, expected, found, rules, reader.name)
 
 
 def _compared(

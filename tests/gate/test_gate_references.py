@@ -6,9 +6,9 @@ import pytest
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.baseline import store as baseline
-from serde_lab.gate.compare.references import NamedFolders, compare
 from serde_lab.gate.compare.rows import Comparison
 from serde_lab.gate.compare.verdict import Verdict
+from serde_lab.gate.gating import NamedFolders, compare
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, write_run
 

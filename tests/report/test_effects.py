@@ -74,7 +74,7 @@ def test_effects_stand_in_a_table_with_their_intervals(page: Page) -> None:
     (table,) = (one for one in section(page).blocks if isinstance(one, Table))
     for row in table.rows:
         for cell in row[2:]:
-            low, high = map(float, cell.note.replace(",", "").split("–"))
+            low, high = map(float, cell.note.replace(",", "").split(" to "))
             assert low <= float(cell.value or 0) * 1.01
             assert float(cell.value or 0) <= high * 1.01
 

@@ -175,10 +175,11 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
         for cell in run.cells
         if cell.arm == entry.arm and cell.status == "failed"
     ]
+    # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
+    alone = entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
     return ArmSide(
         arm=entry.arm,
-        # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
-        definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
+        definition={"kind": entry.kind, **(asked or alone)},
         values=values,
         checks_passed=sum(check.passed is True for check in checks),
         failures=tuple(
@@ -190,10 +191,6 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
         unchecked=not_checked,
         order=tuple((place, cell.round) for place, cell in cells if cell.status == "ok"),
     )
-
-
-def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
-    return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
 
 
 def _quantities(cell: MeasuredCell) -> dict[Quantity, float]:

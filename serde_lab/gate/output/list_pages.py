@@ -88,10 +88,6 @@ def _needed(pool: Pool, rate: float) -> str:
     return f"more than {MOST_ROUNDS}" if rounds is None else str(rounds)
 
 
-def _sections(table: Table, below: Points) -> tuple[Section, ...]:
-    return (Section("table", "", (table, below)),)
-
-
 def _rate_row(name: str, rate: Rate, required: str, held: bool | None) -> tuple[str, ...]:
     return (
         name,
@@ -204,9 +200,10 @@ def render_history(found: ScenarioHistory, format: TextFormat = "table") -> str:
         ),
         *found.messages,
     ]
+    points = Points(tuple(("", line) for line in below))
     page = Page(
         "history",
-        sections=_sections(table, Points(tuple(("", line) for line in below))),
+        sections=(Section("table", "", (table, points)),),
         data=history_document(found),
         csv_table=_points_table(found),
     )

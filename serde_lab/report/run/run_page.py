@@ -18,13 +18,12 @@ from serde_lab.report.page import Answer, Page, Section, Sentence
 from serde_lab.report.run.arms import arms_section, checks_section, floor_sentences
 from serde_lab.report.run.beside import fairness_section, peers_section, rfc84_section
 from serde_lab.report.run.byte_counts import byte_section
+from serde_lab.report.run.changes import effects_section, search_headline, search_section
 from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
-from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.ladder import columns_sentences, differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
-from serde_lab.report.run.search import search_headline, search_section
 from serde_lab.report.run.shapes import (
     growth_headline,
     growth_section,
