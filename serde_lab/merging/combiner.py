@@ -1,9 +1,9 @@
 """Combiners make one row out of several versions of a record, where choosing one of them is not enough.
 
-Write handles and readers use the interface `Combiner`. `MergerCombiner` merges whole batches and logs
-with a record merger, which takes two versions of a record at a time: it works in turns, on all keys at
-once. Source: BufferedRecordMergerFactory (CustomRecordMerger: ordering values decide on deletes before
-a merger is called; PartialUpdateBufferedRecordMerger).
+Write handles and readers use the interface `Combiner`. `MergerCombiner` merges with a record merger, which
+takes two versions of many records. It works in turns, on all keys at once, on Arrow batches or on the records
+of a strategy. Source: BufferedRecordMergerFactory (CustomRecordMerger: ordering values decide on deletes
+before a merger is called; PartialUpdateBufferedRecordMerger).
 
 `PartialUpdateCombiner` fills the gaps of a record from another version of it. A gap is a null, an agreed
 marker, or a column that the writer left out. Gaps are filled column by column, without a loop over rows.
@@ -23,8 +23,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import SchemaError
-from serde_lab.merging.merger import Merged, MergedTable, RecordMerger, name_of
+from serde_lab.merging.merger import (
+    Merged,
+    MergedTable,
+    RecordMerger,
+    RecordSerde,
+    Rows,
+    checked,
+    together,
+)
 from serde_lab.merging.survivors import EntryHistory, Sources, not_older, sources
 from serde_lab.records.schema import RecordSchema, values_at
 
@@ -42,7 +49,7 @@ class Entries:
     are null in it.
     """
 
-    rows: pa.RecordBatch
+    rows: Rows
     history: EntryHistory
     row: Indices
     present: Present | None = None
@@ -57,7 +64,7 @@ class Folded:
     """
 
     tops: Indices
-    rows: pa.RecordBatch
+    rows: Rows
     row: Indices
     present: Present | None = None
     always: Mask | None = None
@@ -75,11 +82,7 @@ class Combiner(Protocol):
         """Reduce the entries to one per key."""
 
     def combine(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        newer_wins: Mask,
-        present: Present | None = None,
+        self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
         """Merge two versions of each record; `newer_wins` is decided by ordering value.
 
@@ -89,13 +92,17 @@ class Combiner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergerCombiner:
-    """Merges whole batches with a RecordMerger: a key's versions in turns, all keys at once."""
+    """Merges whole batches with a RecordMerger: a key's versions in turns, all keys at once.
+
+    `serde`: the bound SerDe of the rows, if they are a strategy's records; None if they are Arrow batches.
+    """
 
     merger: RecordMerger
     schema: RecordSchema
     properties: Mapping[str, str] = field(default_factory=dict)
     in_log: bool = False
     """Whether `fold` works on a log, whose entries were written one after the other."""
+    serde: RecordSerde | None = None
 
     @property
     def phase(self) -> str:
@@ -103,28 +110,23 @@ class MergerCombiner:
 
     @property
     def _table(self) -> MergedTable:
-        return MergedTable(self.schema, self.properties)
+        return MergedTable(self.schema, self.properties, self.serde)
 
     def combine(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        newer_wins: Mask,
-        present: Present | None = None,
+        self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
         """Merge with the merger, regardless of ordering values."""
-        if not older.num_rows:
+        if not len(older):
             return Merged(newer)
         if present:
             return self._by_given(older, newer, present)
-        return self._checked(newer, self.merger.merge(older, newer, self._table))
+        return checked(self.merger, newer, self.merger.merge(older, newer, self._table))
 
-    def pre_combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
+    def pre_combine(self, older: Rows, newer: Rows, present: Present) -> Merged:
         """Merge two entries of a batch or log."""
-        if self.in_log or present or not older.num_rows:
-            return self.combine(older, newer, np.ones(newer.num_rows, np.bool_), present)
-        merged = self.merger.pre_combine(older, newer, self._table)
-        return self._checked(newer, merged)
+        if self.in_log or present or not len(older):
+            return self.combine(older, newer, np.ones(len(newer), np.bool_), present)
+        return checked(self.merger, newer, self.merger.pre_combine(older, newer, self._table))
 
     def _by_given(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
         """Merge with `partial_merge`, all rows that have the same columns at once."""
@@ -137,23 +139,14 @@ class MergerCombiner:
             lacking = {name for name, there in zip(present, pattern, strict=True) if not there}
             given = [name for name in newer.schema.names if name not in lacking]
             old, new = (side.take(pa.array(at)) for side in (older, newer))
-            one = self._checked(new, self.merger.partial_merge(old, new, given, self._table))
+            made = self.merger.partial_merge(old, new, given, self._table)
+            one = checked(self.merger, new, made)
             rows.append(one.rows)
             places.append(at)
             deleted[at] = False if one.deleted is None else one.deleted
             older_kept[at] = False if one.older_kept is None else one.older_kept
         back = np.argsort(np.concatenate(places))
         return Merged(pa.concat_batches(rows).take(pa.array(back)), deleted, older_kept)
-
-    def _checked(self, newer: pa.RecordBatch, merged: Merged) -> Merged:
-        """`merged`, if it has the expected rows and columns. Raises SchemaError otherwise."""
-        if merged.rows.num_rows != newer.num_rows or merged.rows.schema != newer.schema:
-            raise SchemaError(
-                f"{name_of(self.merger)} was given {newer.num_rows} pairs of"
-                f" {', '.join(newer.schema.names)} and gave {merged.rows.num_rows} rows of"
-                f" {', '.join(merged.rows.schema.names)}"
-            )
-        return merged
 
     def fold(self, entries: Entries) -> Folded:
         """Reduce the entries to one per key; turn t merges entry t of every key into the result so far."""
@@ -179,11 +172,15 @@ class MergerCombiner:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The result so far of merging the entries of some keys."""
+    """The result so far of merging the entries of some keys.
+
+    `row` numbers each key's row: first the rows of the entries, then those of `made`, which mergers made in
+    the last turn or before. Rows of deleted keys have no meaning; -1 is none.
+    """
 
     tops: Indices
-    rows: pa.RecordBatch
-    """One row per key; rows of deleted keys have no meaning."""
+    row: Indices
+    made: Rows | None
     ordering: list[pa.Array]
     deleted: Mask
     always: Mask
@@ -197,7 +194,8 @@ class _State:
         history, row = entries.history, entries.row[at]
         return cls(
             at,
-            _rows_of(entries.rows, row),
+            row,
+            None,
             [values.take(pa.array(at)) for values in history.ordering],
             history.deleted[at],
             history.always[at],
@@ -208,12 +206,24 @@ class _State:
     def slice(self, start: int, end: int) -> _State:
         return _State(
             self.tops[start:end],
-            self.rows.slice(start, end - start),
+            self.row[start:end],
+            self.made,
             [values.slice(start, end - start) for values in self.ordering],
             self.deleted[start:end],
             self.always[start:end],
             {name: mask[start:end] for name, mask in self.present.items()},
         )
+
+    def rows_at(self, entries: Entries, at: Indices) -> Rows:
+        """The rows of the keys numbered `at`, which are not deleted."""
+        numbers, first = self.row[at], len(entries.rows)
+        if self.made is None or not len(at) or numbers.max() < first:
+            return entries.rows.take(numbers)
+        if numbers.min() >= first:
+            return self.made.take(numbers - first)
+        is_made = numbers >= first
+        both = [entries.rows.take(numbers[~is_made]), self.made.take(numbers[is_made] - first)]
+        return together(both).take(np.argsort(np.argsort(is_made, kind="stable")))
 
     def after(self, combiner: MergerCombiner, entries: Entries, at: Indices) -> _State:
         new = _State.first(entries, at)
@@ -223,27 +233,33 @@ class _State:
         wins &= ~(self.always & new.deleted)
         is_pair = ~self.deleted & ~new.deleted
         both = np.flatnonzero(is_pair)
-        taken = pa.array(both)
         present = {name: mask[both] for name, mask in new.present.items()}
-        merged = combiner.pre_combine(self.rows.take(taken), new.rows.take(taken), present)
-        count = len(new)
+        older, newer = self.rows_at(entries, both), new.rows_at(entries, both)
+        merged = combiner.pre_combine(older, newer, present)
+        count, first = len(new), len(entries.rows)
+        row = np.where(wins, new.row, self.row)
+        # rows that were made before and stay, since the new entry is a delete that loses
+        kept = np.flatnonzero(~is_pair & (row >= first))
+        made = together([merged.rows, self.rows_at(entries, kept)]) if len(kept) else merged.rows
+        row[both] = first + np.arange(len(both))
+        row[kept] = first + len(both) + np.arange(len(kept))
         source = np.where(wins, np.arange(count) + count, np.arange(count))
         source[both] = np.arange(len(both)) + 2 * count
-        made = [values_at(merged.rows, name) for name in combiner.schema.ordering if self.ordering]
+        names = combiner.schema.ordering if self.ordering else ()
         ordering = [
-            pa.concat_arrays([a, b, c]).take(pa.array(source))
-            for a, b, c in zip(self.ordering, new.ordering, made, strict=True)
+            pa.concat_arrays([a, b, values_at(merged.rows, name)]).take(pa.array(source))
+            for a, b, name in zip(self.ordering, new.ordering, names, strict=True)
         ]
         deleted = np.where(wins, new.deleted, self.deleted)
         always = np.where(wins, new.always, self.always)
         if merged.deleted is not None:
             deleted[both] |= merged.deleted
             always[both] |= merged.deleted
-        together = pa.concat_batches([self.rows, new.rows, merged.rows])
         return _State(
             # a merged record has the position of the newest entry that it is made of
             np.where(wins | is_pair, new.tops, self.tops),
-            together.take(pa.array(source)),
+            row,
+            made,
             ordering,
             deleted,
             always,
@@ -258,28 +274,30 @@ class _State:
     @staticmethod
     def gathered(parts: Sequence[_State], entries: Entries) -> Folded:
         """The final result; `parts` are the states of all keys."""
-        tops = np.concatenate([part.tops for part in parts]) if parts else np.empty(0, np.int64)
+        parts = [part for part in parts if len(part)]
         if not parts:
-            return Folded(tops, entries.rows.slice(0, 0), tops)
-        rows = pa.concat_batches([part.rows for part in parts])
+            none = np.empty(0, np.int64)
+            return Folded(none, entries.rows, none)
+        tops = np.concatenate([part.tops for part in parts])
         order = np.argsort(tops, kind="stable")
         deleted = np.concatenate([part.deleted for part in parts])[order]
         always = np.concatenate([part.always for part in parts])[order]
         number = np.full(len(tops), -1, np.int64)
         number[~deleted] = np.arange(int((~deleted).sum()))
         kept = order[~deleted]
+        pools, numbers, first = [entries.rows], [], len(entries.rows)
+        for part in parts:
+            begins = sum(map(len, pools)) - first
+            numbers.append(np.where(part.row < first, part.row, part.row + begins))
+            pools += [] if part.made is None else [part.made]
+        rows = together(pools).take(np.concatenate(numbers)[kept])
         present = None
         if entries.present is not None:
             present = {
                 name: np.concatenate([part.present[name] for part in parts])[kept]
                 for name in entries.present
             }
-        return Folded(tops[order], rows.take(pa.array(kept)), number, present, always)
-
-
-def _rows_of(rows: pa.RecordBatch, numbers: Indices) -> pa.RecordBatch:
-    """Rows by number; a row of nulls for -1."""
-    return rows.take(pa.array(numbers, mask=numbers < 0))
+        return Folded(tops[order], rows, number, present, always)
 
 
 class PartialUpdate(StrEnum):
@@ -318,11 +336,7 @@ class PartialUpdateCombiner:
         return Folded(tops, filled, numbers, there)
 
     def combine(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        newer_wins: Mask,
-        present: Present | None = None,
+        self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
         """Merge two versions of each record: the winner's gaps are filled from the other version."""
         rows = older.num_rows

@@ -27,7 +27,6 @@ from serde_lab.merging.combiner import (
 )
 from serde_lab.merging.merger import (
     ANY,
-    ARROW,
     COMMIT_TIME_PAYLOAD,
     COMMIT_TIME_STRATEGY,
     CUSTOM_STRATEGY,
@@ -36,7 +35,9 @@ from serde_lab.merging.merger import (
     MODEL,
     PAYLOAD_STRATEGY,
     CommitTimeMerger,
+    ConvertingMerger,
     EventTimeMerger,
+    OwnRecords,
     RecordMerger,
     named_class,
 )
@@ -157,7 +158,8 @@ class MergeRules:
     """How a table merges. "" and None mean that the table has no such setting.
 
     `strategy_id` is fixed for the table; implementations (`classes`) may differ from write to write.
-    `payload_class` is the class whose rules the payload bridge applies.
+    `payload_class` is the class whose rules the payload bridge applies. `records` are those that a merger may
+    ask for by their type; None: there are none, and only a merger of any type fits.
     """
 
     mode: MergeMode = MergeMode.EVENT_TIME
@@ -167,6 +169,7 @@ class MergeRules:
     markers: DeleteMarkers = field(default_factory=DeleteMarkers)
     payload_class: str = ""
     classes: tuple[str, ...] = ()
+    records: OwnRecords | None = None
 
     @property
     def strategy(self) -> str:
@@ -176,35 +179,43 @@ class MergeRules:
     def combiner(
         self,
         schema: RecordSchema,
-        record_type: str = ARROW,
+        *,
         in_log: bool = False,
         partial: bool = False,
+        on_records: bool = False,
     ) -> Combiner | None:
         """The combiner for rows of `schema`; None where choosing one of two rows is enough.
 
-        `in_log`: the entries come from a log; `partial`: some of them lack columns. Raises OptionError if
-        no implementation fits.
+        `in_log`: the entries come from a log; `partial`: some of them lack columns. `on_records`: the caller
+        has `records`; a combiner with a `serde` is to be given them, any other one Arrow batches. Raises
+        OptionError if no implementation fits.
         """
         if partial and self.mode is not MergeMode.CUSTOM:
             return PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
-        merger = self._merger(record_type)
+        merger = self._merger()
         if merger is not None:
-            return MergerCombiner(merger, schema, self.properties(schema), in_log)
+            serde = None
+            if self.records is not None and self.records.record_type in types_of(merger):
+                serde = self.records.bind(schema)
+                if not on_records:
+                    merger, serde = ConvertingMerger(merger, serde), None
+            return MergerCombiner(merger, schema, self.properties(schema), in_log, serde)
         if self.partial_update is None:
             return None
         return PartialUpdateCombiner(self.partial_update, self.unavailable)
 
-    def check_merger(self, record_type: str = ARROW) -> None:
+    def check_merger(self) -> None:
         """Raises OptionError, naming the strategy, if no implementation fits."""
-        self._merger(record_type)
+        self._merger()
 
-    def _merger(self, record_type: str) -> RecordMerger | None:
+    def _merger(self) -> RecordMerger | None:
         """The implementation that fits; None if its rule is just to choose one of two rows."""
         classes = self.classes
         if self.strategy == PAYLOAD_STRATEGY and not classes:
             classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
         if self.mode is not MergeMode.CUSTOM and not classes:
             return None
+        record_type = ANY if self.records is None else self.records.record_type
         merger = choose_merger(classes, self.strategy, record_type, tuple(_STRATEGIES.values()))
         native = type(merger) in (CommitTimeMerger, EventTimeMerger)
         return None if native and self.mode is not MergeMode.CUSTOM else merger
@@ -250,6 +261,12 @@ def load_merger(text: str) -> RecordMerger:
     return merger
 
 
+def types_of(merger: RecordMerger) -> tuple[str, ...]:
+    """The record types that a merger declares, in capitals; a single text is one type."""
+    found = merger.record_types
+    return tuple(one.upper() for one in ([found] if isinstance(found, str) else found))
+
+
 def choose_merger(
     classes: Sequence[str], strategy_id: str, record_type: str, also: Sequence[str] = ()
 ) -> RecordMerger:
@@ -267,7 +284,7 @@ def choose_merger(
     offers = []
     for text in classes:
         merger = load_merger(text)
-        types = tuple(merger.record_types)
+        types = types_of(merger)
         fits = merger.strategy_id == strategy_id or (
             merger.strategy_id == PAYLOAD_STRATEGY and strategy_id in also
         )

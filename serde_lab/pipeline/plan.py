@@ -22,7 +22,7 @@ from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
-from serde_lab.serde.registry import bind, strategy
+from serde_lab.serde.registry import StrategyRecords, bind, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY, BaseFileFormat
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
@@ -96,10 +96,9 @@ class WritePlan:
     names the chain of stages (`topologies.py`). `groups` maps (partition path, file id) to what is
     stored, or (partition path, bucket) where a bucket is a file group. `seed` determines new file ids, so
     that two runs use the same file names. `batch` numbers the write among the batches of its instant, and
-    `spans` says whether it may have several.
-    `fresh_file_ids`: ids from the seed alone may already belong to replaced groups. `index`: how records
-    find their file groups; None if the key hash determines them. `mini_batches`: how much a writing task
-    buffers before it writes; None if it holds everything.
+    `spans` says whether it may have several. `fresh_file_ids`: ids from the seed alone may already belong to
+    replaced groups. `index`: how records find their file groups; None if the key hash determines them.
+    `mini_batches`: how much a writing task buffers before it writes; None if it holds everything.
     """
 
     operation: Operation
@@ -150,7 +149,8 @@ class WritePlan:
 
     @property
     def merge_rules(self) -> MergeRules:
-        return self.table.merge_rules
+        records = StrategyRecords(self.strategy, self.serde_options)
+        return replace(self.table.merge_rules, records=records)
 
     def combiner(self) -> Combiner | None:
         """Combines two rows into one; None if merging picks one of them or the write does not merge."""
@@ -158,7 +158,7 @@ class WritePlan:
             return None
         ordering = self.schema.ordering if self.merge_mode is not MergeMode.COMMIT_TIME else ()
         roles = replace(self.schema, ordering=ordering)
-        return self.merge_rules.combiner(roles, self.strategy.upper())
+        return self.merge_rules.combiner(roles, on_records=True)
 
     @property
     def located(self) -> bool:

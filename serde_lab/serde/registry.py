@@ -188,5 +188,22 @@ def _target_on(name: str, path: tuple[str, ...]) -> str:
     return targets.pop()
 
 
+@dataclass(frozen=True, slots=True)
+class StrategyRecords:
+    """The records of a strategy under these options, for a merger that declares their type. Picklable."""
+
+    strategy: str = "arrow"
+    options: SerdeOptions = field(default_factory=SerdeOptions)
+
+    @property
+    def record_type(self) -> str:
+        """The type that mergers declare: the strategy's name in capitals."""
+        return self.strategy.upper()
+
+    def bind(self, schema: RecordSchema) -> BoundSerde:
+        """The strategy's SerDe for records of this schema."""
+        return bind(self.strategy, schema, self.options)
+
+
 def bind(name: str, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
     return strategy(name).bind(schema, options)

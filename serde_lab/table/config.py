@@ -17,6 +17,7 @@ from serde_lab.merging.rules import DeleteMarkers, MergeRules
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
@@ -63,6 +64,8 @@ class TableConfig:
     """The payload class whose rules CUSTOM applies; in other modes, the class that once merged the table."""
     merger_classes: tuple[str, ...] = ()
     """Merger implementations for this write or read; the table does not store them."""
+    merger_records: StrategyRecords = field(default_factory=StrategyRecords)
+    """The records that a read or compaction can give to a merger; the table does not store them either."""
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str = ""
@@ -113,6 +116,7 @@ class TableConfig:
             DeleteMarkers(self.delete_field, self.delete_marker),
             self.payload_class,
             self.merger_classes,
+            self.merger_records,
         )
 
     @property

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import TableError
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import (
     INDEX_DEFINITIONS_PATH,
     METADATA_PARTITIONS,
@@ -135,9 +136,19 @@ class HoodieTable:
             self.storage.delete(file.path)
         return True
 
-    def merging_by(self, merger_classes: Sequence[str]) -> HoodieTable:
-        """The same table with `merger_classes`, which the table does not store."""
-        return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
+    def merging_by(
+        self, merger_classes: Sequence[str], records: StrategyRecords | None = None
+    ) -> HoodieTable:
+        """The same table with `merger_classes`, which the table does not store.
+
+        `records`: those that the mergers of a read or compaction can be given; None: Arrow's.
+        """
+        config = replace(
+            self.config,
+            merger_classes=tuple(merger_classes),
+            merger_records=records or StrategyRecords(),
+        )
+        return HoodieTable(self.storage, config)
 
     def check_nothing_pending(self, service: str, besides_live_writers: bool = False) -> None:
         """Raises TableError if an instant is pending, for which the service must wait."""

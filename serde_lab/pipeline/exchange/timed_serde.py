@@ -119,7 +119,7 @@ class TimedSerde(BoundSerde):
         return self._of(self.bound.from_arrow(batch))
 
     def encode(self, records: Records, bounds: Bounds) -> Frames:
-        return self.bound.encode(_untimed(records), bounds)
+        return self.bound.encode(untimed(records), bounds)
 
     def decode(self, frames: pa.BinaryArray) -> Records:
         return self._of(self.bound.decode(frames))
@@ -130,16 +130,16 @@ class TimedSerde(BoundSerde):
         renames: Mapping[str, str] | None = None,
         defaults: Mapping[str, object] | None = None,
     ) -> Records:
-        return self._of(self.bound.rewrite(_untimed(records), renames, defaults))
+        return self._of(self.bound.rewrite(untimed(records), renames, defaults))
 
     def join(self, left: Records, right: Records) -> Records:
-        return self._of(self.bound.join(_untimed(left), _untimed(right)))
+        return self._of(self.bound.join(untimed(left), untimed(right)))
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
-        return self._of(self.bound.project(projection, [_untimed(one) for one in sides]))
+        return self._of(self.bound.project(projection, [untimed(one) for one in sides]))
 
     def update_metadata(self, records: Records, values: MetadataValues) -> Records:
-        return self._of(self.bound.update_metadata(_untimed(records), values))
+        return self._of(self.bound.update_metadata(untimed(records), values))
 
     def index_records(
         self,
@@ -162,5 +162,6 @@ class TimedSerde(BoundSerde):
         return TimedRecords(records, self.timeline)
 
 
-def _untimed(records: Records) -> Records:
+def untimed(records: Records) -> Records:
+    """The strategy's own records."""
     return records.records if isinstance(records, TimedRecords) else records

@@ -104,12 +104,15 @@ class AppendHandle(WriteHandle):
         self._rows += pc.sum(is_stored).as_py() or 0
 
     def _write_combined(self, combined: Combined) -> None:
+        is_row, keys = combined.row >= 0, combined.keys.values
+        of_rows = keys.filter(pa.array(is_row))
+        converted = self.converted_rows(of_rows, combined.rows, combined.row[is_row], "write")
+        for written, data in converted:
+            with self.task.timeline.phase("write"):
+                self._writer.append(written, data)
+                self._rows += data.num_rows
         with self.task.timeline.phase("write"):
-            is_row = combined.row >= 0
-            rows = combined.rows.take(pa.array(combined.row[is_row]))
-            self._writer.append(combined.keys.values.filter(pa.array(is_row)), rows)
-            self._rows += rows.num_rows
-            self._delete(combined.keys.values, combined.ordering, Deletes(~is_row, combined.always))
+            self._delete(keys, combined.ordering, Deletes(~is_row, combined.always))
 
     def _delete(self, keys: pa.Array, ordering: Sequence[pa.Array], deletes: Deletes) -> None:
         """Write delete blocks for the marked rows: with their ordering values, or by commit time."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.merging.combiner import PartialUpdateCombiner
+from serde_lab.merging.merger import Rows, enveloped, together
 from serde_lab.merging.survivors import Indices, match, merge, not_older
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.handles.handle import Candidates, Combined, WriteHandle, refuse_markers
@@ -34,7 +35,7 @@ class BaseFileHandle(WriteHandle):
     ) -> None:
         super().__init__(task)
         plan = task.plan
-        self._columns = plan.file_columns
+        self._columns, self._partition_path = plan.file_columns, partition_path
         self._updates = self._deletes = 0
         self._refilled: list[pa.RecordBatch] = []
         self._reader: BaseFileReader | None = None
@@ -136,9 +137,8 @@ class BaseFileHandle(WriteHandle):
         assert combiner is not None
         is_row = combined.row >= 0
         if self._reader is None:
-            with timeline.phase("write"):
-                rows = combined.rows.take(pa.array(combined.row[is_row]))
-                self._writer.append(combined.keys.values.filter(pa.array(is_row)), rows)
+            keys = combined.keys.values.filter(pa.array(is_row))
+            self._append(keys, combined.rows, combined.row[is_row], "write")
             return
         with timeline.phase("merge"):
             found = match(self._stored_keys, combined.keys)
@@ -157,10 +157,10 @@ class BaseFileHandle(WriteHandle):
             pairs, stored_rows = hits[two], found[hits[two]]
         stored = self._stored_rows(stored_rows)
         with timeline.phase(combiner.phase):
-            # the stored file may predate some of the columns
-            data = conform(stored, combined.rows.schema, self._writer.path)
-            newer = combined.rows.take(pa.array(combined.row[pairs]))
-            merged = combiner.combine(data, newer, wins[two])
+            newer = combined.rows.take(combined.row[pairs])
+        older = self._older(stored)
+        with timeline.phase(combiner.phase):
+            merged = combiner.combine(older, newer, wins[two])
         with timeline.phase("merge"):
             deleted, older_kept = merged.deleted, merged.older_kept
             gone_too = np.zeros(len(pairs), np.bool_) if deleted is None else deleted
@@ -174,15 +174,27 @@ class BaseFileHandle(WriteHandle):
             written = np.flatnonzero(changed & ~refilled)
             self._updates -= int(refilled.sum())
             new = np.flatnonzero(is_row & (found < 0))
-            rows = pa.concat_batches(
-                [
-                    combined.rows.take(pa.array(combined.row[new])),
-                    merged.rows.take(pa.array(written)),
-                ]
-            )
+            rows = together([combined.rows, merged.rows])
+            at = np.concatenate([combined.row[new], len(combined.rows) + written])
             keys = combined.keys.values.take(pa.array(np.concatenate([new, pairs[written]])))
-        with timeline.phase("write"):
-            self._writer.append(keys, rows)
+        self._append(keys, rows, at, "merge")
+
+    def _older(self, stored: pa.RecordBatch) -> Rows:
+        """Stored rows as the combiner takes them; their file may predate some of the columns."""
+        data = self.task.plan.schema.data
+        if self.serde is None:
+            with self.task.timeline.phase("merge"):
+                return conform(stored, data, self._writer.path)
+        with self.task.timeline.phase("from_arrow"):
+            columns = pa.schema([pa.field(RECORD_KEY, pa.string()), *data])
+            rows = conform(stored, columns, self._writer.path)
+            schema = self.serde.schema.batch_schema
+            return self.serde.from_arrow(enveloped(rows, schema, self._partition_path))
+
+    def _append(self, keys: pa.Array, rows: Rows, at: Indices, phase: str) -> None:
+        for written, data in self.converted_rows(keys, rows, at, phase):
+            with self.task.timeline.phase("write"):
+                self._writer.append(written, data)
 
     @property
     def _keeps_winner(self) -> bool:

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
-from serde_lab.merging.combiner import Combiner, Entries
+from serde_lab.merging.combiner import Combiner, Entries, MergerCombiner
+from serde_lab.merging.merger import Rows
 from serde_lab.merging.rules import deletes_of, null_among
 from serde_lab.merging.survivors import Deletes, EntryHistory, Indices, MergeMode, precombine
 from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.exchange.timed_serde import untimed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import ENVELOPE, values_at
+from serde_lab.records.schema import ENVELOPE, RECORD_KEY, values_at
 from serde_lab.serde.interface import Records
 from serde_lab.table.timeline.timeline import WriteStat
 
@@ -56,16 +58,17 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """One entry per key where rows are combined from several: like `Candidates`, but already in Arrow.
+    """One entry per key where rows are combined from several: like `Candidates`, but already combined.
 
-    `row` is each entry's row in `rows` (the data columns), or -1 for a delete.
+    `row` is each entry's row in `rows`, or -1 for a delete. `rows` are Arrow's data columns, or records for
+    a merger that declares their type.
     """
 
     keys: HashedKeys
     ordering: list[pa.Array]
     row: Indices
     always: npt.NDArray[np.bool_]
-    rows: pa.RecordBatch
+    rows: Rows
 
 
 class WriteHandle(ABC):
@@ -74,6 +77,9 @@ class WriteHandle(ABC):
     def __init__(self, task: Task) -> None:
         self.task = task
         self.combiner: Combiner | None = task.plan.combiner()
+        combiner = self.combiner
+        self.serde = combiner.serde if isinstance(combiner, MergerCombiner) else None
+        """Makes the records that the merger is given; None if it is given Arrow batches."""
 
     @abstractmethod
     def write(self, records: Records) -> None:
@@ -103,31 +109,50 @@ class WriteHandle(ABC):
                 return
             with self.task.timeline.phase(self.task.convert_out):
                 batch = piece.to_arrow()
-                data = pa.RecordBatch.from_arrays(
-                    batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
-                )
+                data = self._data(batch)
             del piece
             yield batch.column(0), data
 
+    def converted_rows(
+        self, keys: pa.Array, rows: Rows, at: Indices, phase: str
+    ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Like `converted`, for combined rows, whose record keys are `keys` (one for each of `at`)."""
+        if self.serde is not None:
+            yield from self.converted(rows, at, phase)
+            return
+        with self.task.timeline.phase(phase):
+            data = rows.take(at)
+        yield keys, data
+
+    def _data(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The data columns of a batch of records."""
+        return pa.RecordBatch.from_arrays(
+            batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
+        )
+
     def combined(self, records: Records) -> Combined:
-        """One entry per key where records are combined: they are converted to Arrow first, then merged."""
+        """One entry per key where records are combined.
+
+        They are converted to Arrow first, then merged. For a merger that declares their type they stay as
+        they are, and all work on them is merging until they are converted out.
+        """
         plan, timeline = self.task.plan, self.task.timeline
         combiner = self.combiner
         assert combiner is not None
-        with timeline.phase(self.task.convert_out):
-            batch = records.to_arrow()
+        rows: Rows = records
+        if self.serde is None:
+            with timeline.phase(self.task.convert_out):
+                rows = records.to_arrow()
         with timeline.phase("precombine"):
-            data = pa.RecordBatch.from_arrays(
-                batch.columns[len(ENVELOPE) :], schema=plan.schema.data
-            )
-            keys = HashedKeys.of(batch.column(0))
+            keys = HashedKeys.of(rows.column(RECORD_KEY))
             by_event = plan.merge_mode is not MergeMode.COMMIT_TIME
             fields = plan.schema.ordering if by_event else ()
-            ordering = [values_at(data, name) for name in fields]
-            marked = plan.merge_rules.markers.marked(data, data.schema.names)
+            ordering = [values_at(rows, name) for name in fields]
+            marked = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
             if marked is None:
                 marked = np.zeros(len(keys), np.bool_)
-            deletes = _deletes(plan, data, marked, ordering)
+            deletes = _deletes(plan, rows, marked, ordering)
+            data = self._data(rows) if self.serde is None else untimed(records)
             row = np.where(deletes.marked, -1, np.arange(len(keys)))
             once = precombine(keys, []) is None
             if not once:
@@ -199,7 +224,7 @@ def precombined(plan: WritePlan, records: Records) -> Candidates:
 
 def _deletes(
     plan: WritePlan,
-    rows: Records | pa.RecordBatch,
+    rows: Rows,
     marked: npt.NDArray[np.bool_],
     ordering: Sequence[pa.Array],
 ) -> Deletes:

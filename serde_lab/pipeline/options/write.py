@@ -7,7 +7,7 @@ name, never ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
@@ -21,6 +21,7 @@ from serde_lab.records.keys import OrderingNulls
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.file_sizing import FileSizing
@@ -250,7 +251,8 @@ def check_records(schema: RecordSchema, options: WriteOptions) -> None:
         return
     table = options.table
     # load the merger now: one that is missing or does not fit fails before anything is written
-    makes = table.merge_rules.combiner(schema, options.strategy.upper()) is not None
+    rules = replace(table.merge_rules, records=StrategyRecords(options.strategy))
+    makes = rules.combiner(schema) is not None
     if makes and table.index_is_global and schema.partition:
         raise OptionError(
             f"the table {table.name} has the index {table.index_type}, with which a record may move to"
