@@ -59,6 +59,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.records.schema import (
+    ENVELOPE,
     IS_INDEX_RECORD,
     OPERATION,
     PARTITION_PATH,
@@ -146,6 +147,16 @@ class Records(ABC):
     @abstractmethod
     def to_arrow(self) -> pa.RecordBatch:
         """Convert out: a batch of `schema.batch_schema`."""
+
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        """Convert out for a file: the record keys, and a batch of the data columns (`schema.data`).
+
+        A file holds no more of an envelope, so that a strategy can leave the rest of it as it is.
+        """
+        batch = self.to_arrow()
+        return batch.column(RECORD_KEY), pa.RecordBatch.from_arrays(
+            batch.columns[len(ENVELOPE) :], schema=self.schema.data
+        )
 
     @abstractmethod
     def column(self, name: str) -> pa.Array:

@@ -44,6 +44,9 @@ class TimedRecords(Records):
     def to_arrow(self) -> pa.RecordBatch:
         return self._timed(TO_ARROW, self.records.to_arrow)
 
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        return self._timed(TO_ARROW, self.records.to_rows)
+
     def column(self, name: str) -> pa.Array:
         return self._timed(READ_COLUMNS, lambda: self.records.column(name))
 

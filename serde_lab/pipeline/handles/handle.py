@@ -24,7 +24,7 @@ from serde_lab.pipeline.exchange.timed_serde import untimed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import ENVELOPE, RECORD_KEY, values_at
+from serde_lab.records.schema import values_at
 from serde_lab.serde.interface import Records
 from serde_lab.table.timeline.timeline import WriteStat
 
@@ -108,10 +108,9 @@ class WriteHandle(ABC):
             if piece is None:
                 return
             with self.task.timeline.phase(self.task.convert_out):
-                batch = piece.to_arrow()
-                data = self._data(batch)
+                found = piece.to_rows()
             del piece
-            yield batch.column(0), data
+            yield found
 
     def converted_rows(
         self, keys: pa.Array, rows: Rows, at: Indices, phase: str
@@ -123,12 +122,6 @@ class WriteHandle(ABC):
         with self.task.timeline.phase(phase):
             data = rows.take(at)
         yield keys, data
-
-    def _data(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The data columns of a batch of records."""
-        return pa.RecordBatch.from_arrays(
-            batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
-        )
 
     def combined(self, records: Records) -> Combined:
         """One entry per key where records are combined.
@@ -142,9 +135,9 @@ class WriteHandle(ABC):
         rows: Rows = records
         if self.serde is None:
             with timeline.phase(self.task.convert_out):
-                rows = records.to_arrow()
+                texts, rows = records.to_rows()
         with timeline.phase("precombine"):
-            keys = HashedKeys.of(rows.column(RECORD_KEY))
+            keys = HashedKeys.of(texts if self.serde is None else records.record_keys())
             by_event = plan.merge_mode is not MergeMode.COMMIT_TIME
             fields = plan.schema.ordering if by_event else ()
             ordering = [values_at(rows, name) for name in fields]
@@ -152,7 +145,7 @@ class WriteHandle(ABC):
             if marked is None:
                 marked = np.zeros(len(keys), np.bool_)
             deletes = _deletes(plan, rows, marked, ordering)
-            data = self._data(rows) if self.serde is None else untimed(records)
+            data = rows if self.serde is None else untimed(records)
             row = np.where(deletes.marked, -1, np.arange(len(keys)))
             once = precombine(keys, []) is None
             if not once:

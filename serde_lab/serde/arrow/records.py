@@ -22,6 +22,7 @@ from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import (
     ENVELOPE,
     IS_INDEX_RECORD,
+    RECORD_KEY,
     RecordSchema,
     check_supported,
     plain_schema,
@@ -76,6 +77,13 @@ class ArrowRecords(Records):
     def to_arrow(self) -> pa.RecordBatch:
         schema = self.schema.batch_schema
         return pa.record_batch([self._column(field) for field in schema], schema=schema)
+
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        fields = [
+            self.schema.batch_schema.field(name) for name in (RECORD_KEY, *self.schema.data.names)
+        ]
+        keys, *data = map(self._column, fields)
+        return keys, pa.RecordBatch.from_arrays(data, schema=self.schema.data)
 
     def column(self, name: str) -> pa.Array:
         return self._column(self.schema.batch_schema.field(name))

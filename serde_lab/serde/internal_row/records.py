@@ -45,6 +45,8 @@ class RowShape:
     fingerprint: int
     execution: str
     is_nested: bool = False
+    in_whole_batches: bool = False
+    """Whether files are written from whole Arrow batches, and not from the columns that they hold."""
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> RowShape:
@@ -53,7 +55,9 @@ class RowShape:
         layout = layout_of(tuple(schema.data.names), types)
         nested = options.own["layout"] == "nested"
         fingerprint = schema_fingerprint(schema)
-        return cls(schema, schema.batch_schema, layout, fingerprint, options.execution, nested)
+        whole = options.own["to_files"] == "batches"
+        batch = schema.batch_schema
+        return cls(schema, batch, layout, fingerprint, options.execution, nested, whole)
 
     def write(self, batch: pa.RecordBatch) -> pa.BinaryArray:
         if self.execution == "row":
@@ -179,6 +183,13 @@ class RowRecords(Records):
     def to_arrow(self) -> pa.RecordBatch:
         schema = self.shape.batch_schema
         return pa.record_batch(self._columns(schema.names), schema=schema)
+
+    @without_collector()
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        if self.shape.in_whole_batches:
+            return super().to_rows()
+        keys, *data = self._columns([RECORD_KEY, *self.schema.data.names])
+        return keys, pa.RecordBatch.from_arrays(data, schema=self.schema.data)
 
     def _columns(self, names: Sequence[str]) -> list[pa.Array]:
         whole, numbers = (self, None) if self.chosen_of is None else self.chosen_of

@@ -10,7 +10,8 @@ Two executions give the same bytes (`RowShape` chooses): `batch` works on whole 
 (`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct` (`internal_row/loop.py`).
 The verbs work on the bytes too (`internal_row/verbs.py`). `layout = "nested"` stores the envelope as a row
 of its own (`internal_row/nested.py`); RFC-84's discussion measured and rejected it, and the option is here
-to measure it against the default, `flat`.
+to measure it against the default, `flat`. `to_files = "batches"` converts whole Arrow batches out for files,
+where the default, `columns`, reads only the columns that a file holds; the files are the same.
 A frame of one record is that record; a frame of several has a table of lengths before them.
 """
 
@@ -201,7 +202,7 @@ class InternalRowStrategy(Strategy):
 
     def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundInternalRow:
         check_supported(schema.data)
-        own = {"layout": ("flat", "nested")}
+        own = {"layout": ("flat", "nested"), "to_files": ("columns", "batches")}
         return BoundInternalRow(schema, resolve(self, options, own))
 
     def fairness(self) -> Fairness:

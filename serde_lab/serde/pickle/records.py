@@ -33,7 +33,13 @@ import pyarrow as pa
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, RecordSchema, check_supported, plain_type
+from serde_lab.records.schema import (
+    ENVELOPE,
+    RECORD_KEY,
+    RecordSchema,
+    check_supported,
+    plain_type,
+)
 from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import (
     Bounds,
@@ -70,21 +76,31 @@ class PickleRecords(Records):
     def __len__(self) -> int:
         return len(self.records)
 
-    @without_collector()
     def to_arrow(self) -> pa.RecordBatch:
+        return self._converted(ENVELOPE)
+
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        batch = self._converted(pa.schema([ENVELOPE.field(RECORD_KEY)]))
+        return batch.column(0), pa.RecordBatch.from_arrays(
+            batch.columns[1:], schema=self.schema.data
+        )
+
+    @without_collector()
+    def _converted(self, envelope: pa.Schema) -> pa.RecordBatch:
+        """All data columns after these columns of the envelope, which are its first ones."""
         try:
             blocks = [
-                self._block(self.records[at : at + _BLOCK_ROWS])
+                self._block(self.records[at : at + _BLOCK_ROWS], envelope)
                 for at in range(0, max(1, len(self)), _BLOCK_ROWS)
             ]
             return pa.concat_batches(blocks)
         except _NOT_VALUES as exc:
             raise DecodeError("pickle", None, f"its values do not fit the schema: {exc}") from exc
 
-    def _block(self, records: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-        schema = self.schema.batch_schema
+    def _block(self, records: Sequence[tuple[Any, ...]], envelope: pa.Schema) -> pa.RecordBatch:
+        schema = pa.schema([*envelope, *list(self.schema.batch_schema)[len(ENVELOPE) :]])
         fields = transposed(records, _FIELDS)
-        values = [*fields[:_ROW], *self._columns(fields[_ROW])]
+        values = [*fields[: len(envelope)], *self._columns(fields[_ROW])]
         arrays = [self._array(v, f) for v, f in zip(values, schema, strict=True)]
         return pa.record_batch(arrays, schema=schema)
 
