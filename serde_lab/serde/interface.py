@@ -32,7 +32,8 @@ The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that
 `Records`; verbs that make records of a schema are methods of the SerDe bound to that schema:
 
     records.column_values, ordering_values, record_keys, partition_paths,
-            current_locations, new_locations, is_delete, should_ignore, take, slice, pieces, concatenate
+            current_locations, new_locations, is_delete, should_ignore, take, slice, pieces, concatenate,
+            to_rows
     bound.rewrite, join, update_metadata, index_records, copy
 
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives

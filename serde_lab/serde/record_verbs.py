@@ -17,6 +17,7 @@ import pyarrow.types as pat
 from serde_lab.errors import DataError
 from serde_lab.records.schema import (
     DELETE,
+    ENVELOPE,
     FILE_ID,
     INSERT,
     INSTANT_TIME,
@@ -62,6 +63,14 @@ class Locations:
 
 
 _NO_TEXT = pa.scalar(None, pa.string())
+
+
+def as_filed(whole: pa.RecordBatch, keys: pa.StringArray, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Records converted out as a whole, with the keys and rows that a file gets (`Records.to_rows`) in place
+    of their own; equal to `whole` if a strategy is right.
+    """
+    columns = [keys, *whole.columns[1 : len(ENVELOPE)], *rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=whole.schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ QUESTIONS: dict[str, tuple[str, Callable[[Records], Any]]] = {
     "should_ignore": ("read_columns", lambda r: r.should_ignore()),
     "forget_columns": ("read_columns", lambda r: r.forget_columns()),
     "to_arrow": ("to_arrow", lambda r: r.to_arrow()),
+    "to_rows": ("to_arrow", lambda r: r.to_rows()),
     "take": ("take", lambda r: r.take(np.array([2, 0]))),
     "slice": ("take", lambda r: r.slice(1, 3)),
     "pieces": ("take", lambda r: list(r.pieces(2))),

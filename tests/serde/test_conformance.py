@@ -234,6 +234,17 @@ class PlainColumns(ArrowRecords):
         return found.cast(pa.string()) if found.type == pa.large_string() else found
 
 
+class FilesOtherRows(Bound):
+    def decode(self, frames: pa.BinaryArray) -> ArrowRecords:
+        return FiledBackwards(*_parts(super().decode(frames)))
+
+
+class FiledBackwards(ArrowRecords):
+    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
+        backwards = np.arange(len(self))[::-1]
+        return ArrowRecords.to_rows(ArrowRecords.take(self, backwards))
+
+
 def _parts(records: ArrowRecords) -> tuple[Any, ...]:
     return records.schema, records.batch, records.constants
 
@@ -265,6 +276,7 @@ def broken(bound: type[BoundArrow], strategy: type[Broken] = Broken) -> type[Bro
 SABOTAGE: Mapping[type[Strategy], str] = {
     broken(LosesTheSignOfZero): "round_trip awkward_values",
     broken(CutsHugeText): "huge_values",
+    broken(FilesOtherRows): "huge_values",
     broken(KeepsGarbage): "equal_batches_give_equal_bytes",
     broken(LoopWritesOtherBytes, TwoExecutions): "executions_give_equal_bytes",
     broken(SendsAnEmptyFrame): "empty_batches",

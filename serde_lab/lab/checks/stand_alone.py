@@ -25,7 +25,8 @@ from serde_lab.lab.checks import isolation
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.interface import Bounds, SerdeOptions
+from serde_lab.serde.interface import Bounds, Records, SerdeOptions
+from serde_lab.serde.record_verbs import as_filed
 from serde_lab.serde.registry import strategy
 from serde_lab.verify.table_checks import CheckResult
 
@@ -197,11 +198,20 @@ def decode_all(request: Path, answer: Path) -> None:
             rows, problem, bound = None, "", None
             try:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
-                rows = bound.decode(sent.frames).to_arrow()
+                rows, problem = _read(bound.decode(sent.frames))
             except Exception as exc:  # what a plug-in raises is reported as its result
                 problem = reason_of(exc)
             pickle.dump((name, rows, problem, bound is not None), file)
             file.flush()
+
+
+def _read(records: Records) -> tuple[pa.RecordBatch | None, str]:
+    """The records, and what is wrong: a file must get what the records are."""
+    filed, whole = records.to_rows(), records.to_arrow()
+    difference = first_difference(as_filed(whole, *filed), whole)
+    if difference is None:
+        return whole, ""
+    return None, f"files get other rows than the records hold: {difference}"
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import LabError
 from serde_lab.records.plain_form import first_difference
-from serde_lab.records.schema import ENVELOPE, RecordSchema
+from serde_lab.records.schema import RecordSchema
 from serde_lab.serde import registry
 from serde_lab.serde.conformance import cases, values
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, SerdeOptions, Strategy
+from serde_lab.serde.record_verbs import as_filed
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +208,10 @@ class Subject:
         frames = bound.encode(records, Bounds.single(len(batch)))
         decoded = bound.decode(frames.frame)
         assert len(decoded) == len(batch)
-        keys, rows = decoded.to_rows()
+        filed = decoded.to_rows()
         whole = decoded.to_arrow()
         self.check_batch(whole, batch, options)
-        held = [keys, *whole.columns[1 : len(ENVELOPE)], *rows.columns]
-        difference = first_difference(pa.RecordBatch.from_arrays(held, schema=whole.schema), whole)
+        difference = first_difference(as_filed(whole, *filed), whole)
         assert difference is None, f"{self.name} ({options}), to_rows: {difference}"
         return frames
 
