@@ -28,6 +28,7 @@ from tests.pipeline.lab_table import (
     write_parts,
 )
 from tests.pipeline.test_merge_modes import CUSTOM, snapshot
+from tests.pipeline.test_record_mergers import MERGERS, OfRows, Sums, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,6 +209,17 @@ def test_a_merger_of_the_users_compacts_on_spark(spark: SparkSession, tmp_path: 
     )
     assert table.logs() == []
     assert snapshot(table, "") == {0: 3.0, 1: 1.0, 2: 1.0, 9: 4.0}
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+def test_a_merger_of_typed_rows_merges_in_python_workers(
+    kind: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    both = {MERGERS: f"{named(OfRows)},{named(Sums)}", "serde_lab__strategy": "internal_row"}
+    table = spark_table(spark, tmp_path, CUSTOM | kind)
+    table.upsert([("a", n, 5, 1.0) for n in range(3)], **both)
+    table.upsert([("a", 0, 1, 2.0), ("a", 0, 1, 4.0), ("a", 9, 1, 8.0)], **both)
+    assert snapshot(table) == {0: 7.0, 1: 1.0, 2: 1.0, 9: 8.0}
 
 
 def test_what_a_batch_leaves_out_stays_over_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ class AppendHandle(WriteHandle):
         self._rows += pc.sum(is_stored).as_py() or 0
 
     def _write_combined(self, combined: Combined) -> None:
-        is_row, keys = combined.row >= 0, combined.keys.values
-        of_rows = keys.filter(pa.array(is_row))
+        with self.task.timeline.phase("write"):
+            is_row, keys = combined.row >= 0, combined.keys.values
+            of_rows = keys.filter(pa.array(is_row))
         converted = self.converted_rows(of_rows, combined.rows, combined.row[is_row], "write")
         for written, data in converted:
             with self.task.timeline.phase("write"):

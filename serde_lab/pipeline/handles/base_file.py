@@ -137,7 +137,8 @@ class BaseFileHandle(WriteHandle):
         assert combiner is not None
         is_row = combined.row >= 0
         if self._reader is None:
-            keys = combined.keys.values.filter(pa.array(is_row))
+            with timeline.phase("write"):
+                keys = combined.keys.values.filter(pa.array(is_row))
             self._append(keys, combined.rows, combined.row[is_row], "write")
             return
         with timeline.phase("merge"):

@@ -76,8 +76,8 @@ class WriteHandle(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.combiner: Combiner | None = task.plan.combiner()
-        combiner = self.combiner
+        combiner = task.plan.combiner()
+        self.combiner: Combiner | None = combiner
         self.serde = combiner.serde if isinstance(combiner, MergerCombiner) else None
         """Makes the records that the merger is given; None if it is given Arrow batches."""
 
