@@ -16,7 +16,7 @@ from serde_lab.lab.inputs.prepared import default_cache
 from serde_lab.lab.jars import manifest
 from serde_lab.lab.jars.manifest import FORMATS, Jar, fetch_jars
 from serde_lab.peers import table_formats
-from serde_lab.peers.format_likeness import FORMAT_ASPECTS
+from serde_lab.peers.table_formats import FORMAT_ASPECTS
 from serde_lab.report.render import run_text
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
