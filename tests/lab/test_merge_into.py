@@ -10,7 +10,7 @@ import pytest
 
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError, SetupError
-from serde_lab.lab.cells.merge_into import merge_into
+from serde_lab.lab.cells.instead import merge_into
 from serde_lab.lab.cells.peer_arms import plan_peers
 from serde_lab.lab.inputs.prepared import default_cache
 from serde_lab.lab.jars import manifest
