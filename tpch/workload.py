@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from serde_lab.errors import DataError, UsageError, did_you_mean
 from serde_lab.inputs.draws import shuffled, stream
-from serde_lab.inputs.event_time import EVENT_TS, FIRST_DAY_US, AddedEventTime
+from serde_lab.inputs.event_time import EVENT_TS, FIRST_DAY_US, AddedEventTime, OrderedRows
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import (
     Manifest,
@@ -136,9 +136,8 @@ class RefreshStream:
     def _marked(self, rows: pa.Table, number: int, rank: int, deleted: bool) -> pa.Table:
         ranks = np.arange(rank, rank + len(rows), dtype=np.int64)
         none = np.zeros(len(rows), np.int64)
-        times = AddedEventTime().values(
-            number, self.counts[number].rows, rank=ranks, late=none > 0, repeat=none, own=None
-        )
+        of = OrderedRows(number, self.counts[number].rows, ranks, late=none > 0, repeat=none)
+        times = AddedEventTime().values(of)
         marks = pa.array(np.full(len(rows), deleted))
         return pa.table([*rows.columns, times, marks], schema=self.schema)
 

@@ -111,8 +111,8 @@ def validate(
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
-    from serde_lab.lab.checks.source_check import check_data, check_own_rows, try_arms
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
+    from serde_lab.lab.run_points import check_data, check_own_rows, try_arms
     from serde_lab.scenario.loading import load_scenario
     from serde_lab.scenario.sweep import tables_of
 

@@ -285,9 +285,9 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 def _print_plan(
     scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
 ) -> None:
-    from serde_lab.lab.checks.source_check import check_data
     from serde_lab.lab.needs import check_disk, estimate_run
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
+    from serde_lab.lab.run_points import check_data
     from serde_lab.lab.runner import chosen_arms, chosen_points
     from serde_lab.scenario.sweep import tables_of
 
@@ -320,9 +320,9 @@ def _print_search(
     scenario: Scenario, arms: Sequence[Arm], settings: RunSettings, form: Format
 ) -> None:
     """At most what a search measures, rung by rung: nobody knows yet which candidates are dropped."""
-    from serde_lab.lab.checks.source_check import check_data
     from serde_lab.lab.needs import check_disk, estimate_search
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
+    from serde_lab.lab.run_points import check_data
     from serde_lab.lab.search import planned_search
 
     check_scenario(scenario)

@@ -6,6 +6,7 @@ So a row is newer than every earlier batch, and a late row is older than all of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Protocol
 
@@ -30,27 +31,30 @@ FIRST_DAY_US = 19_723 * DAY_US
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedRows:
+    """Some rows of the batch number `batch`, counted from 0, which has `rows` rows in all.
+
+    `rank` is unique in 0..rows. `late` says which rows are older than every stored one. `repeat` is 0 for the
+    first row of a key in the batch, else a number unique for that key, of either sign. `own` holds the
+    source's values of the ordering column, for the row of each key.
+    """
+
+    batch: int
+    rows: int
+    rank: Ints
+    late: npt.NDArray[np.bool_]
+    repeat: Ints
+    own: pa.Array | None = None
+
+
 class OrderingValues(Protocol):
     """Makes the ordering column of a batch."""
 
     column: str
 
-    def values(
-        self,
-        batch: int,
-        rows: int,
-        *,
-        rank: Ints,
-        late: npt.NDArray[np.bool_],
-        repeat: Ints,
-        own: pa.Array | None,
-    ) -> pa.Array:
-        """One value per row.
-
-        `batch` counts from 0 and has `rows` rows in all. `rank` is unique in 0..rows. `repeat` is 0
-        for the first row of a key in the batch, else a number unique for that key, of either sign.
-        `own` holds the source's values of the column, for the row of each key.
-        """  # fmt: skip
+    def values(self, of: OrderedRows) -> pa.Array:
+        """One value per row."""
         ...
 
 
@@ -59,13 +63,11 @@ class AddedEventTime:
 
     column = EVENT_TS
 
-    def values(
-        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
-        own: pa.Array | None,
-    ) -> pa.Array:  # fmt: skip
+    def values(self, of: OrderedRows) -> pa.Array:
         """See `OrderingValues`; ignores `repeat` and `own`."""
-        day = np.where(late, -batch, batch)
-        return pa.array(FIRST_DAY_US + day * DAY_US + rank * (DAY_US // rows), pa.int64())
+        day = np.where(of.late, -of.batch, of.batch)
+        times = FIRST_DAY_US + day * DAY_US + of.rank * (DAY_US // of.rows)
+        return pa.array(times, pa.int64())
 
 
 class KeptOrdering:
@@ -74,13 +76,10 @@ class KeptOrdering:
     def __init__(self, column: str) -> None:
         self.column = column
 
-    def values(
-        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
-        own: pa.Array | None,
-    ) -> pa.Array:  # fmt: skip
+    def values(self, of: OrderedRows) -> pa.Array:
         """See `OrderingValues`; returns `own`."""
-        assert own is not None
-        return own
+        assert of.own is not None
+        return of.own
 
 
 class ShiftedOrdering:
@@ -112,15 +111,13 @@ class ShiftedOrdering:
                 "leave out `ordering`, which adds a column event_ts, or give each commit its own `path`",
             )
 
-    def values(
-        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
-        own: pa.Array | None,
-    ) -> pa.Array:  # fmt: skip
+    def values(self, of: OrderedRows) -> pa.Array:
         """See `OrderingValues`; ignores `rank`."""
-        assert own is not None
-        stored = own.cast(pa.int32()) if pat.is_date32(self._type) else own
+        assert of.own is not None
+        stored = of.own.cast(pa.int32()) if pat.is_date32(self._type) else of.own
         numbers = stored.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        moved = pa.array(numbers + np.where(late, -batch, batch) * self._span + repeat, pa.int64())
+        shift = np.where(of.late, -of.batch, of.batch) * self._span
+        moved = pa.array(numbers + shift + of.repeat, pa.int64())
         if pat.is_date32(self._type):
             return moved.cast(pa.int32()).cast(self._type)
         return moved.cast(self._type)

@@ -29,6 +29,7 @@ from serde_lab.inputs.event_time import (
     EVENT_TS,
     AddedEventTime,
     KeptOrdering,
+    OrderedRows,
     OrderingValues,
     ShiftedOrdering,
 )
@@ -342,14 +343,9 @@ class UpdateStream:
         if self._ordering is not None:
             own = columns.get(self._ordering.column)
             rank = shuffled(self._stream(number, "time"), piece.first_row, rows) + piece.first_row
-            columns[self._ordering.column] = self._ordering.values(
-                number,
-                counts.rows,
-                rank=rank,
-                late=piece.late,
-                repeat=piece.repeat,
-                own=None if own is None else own.combine_chunks(),
-            )
+            own = None if own is None else own.combine_chunks()
+            of = OrderedRows(number, counts.rows, rank, piece.late, piece.repeat, own)
+            columns[self._ordering.column] = self._ordering.values(of)
         if self._marked:
             columns[IS_DELETED] = pa.array(piece.deleted)
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)

@@ -32,8 +32,8 @@ from serde_lab.lab.session.run_session import recorded_conf
 from serde_lab.lab.session.session import find_java
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
-from serde_lab.peers.format_likeness import format_aspects_for, ways_of
 from serde_lab.peers.likeness import as_records
+from serde_lab.peers.table_formats import format_aspects_for, ways_of
 from serde_lab.pipeline.plan import key_generator
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.peers.hudi_arms import MERGER_CLASSES, RecordType
+from serde_lab.peers.apache_hudi import MERGER_CLASSES, RecordType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -56,7 +56,7 @@ from serde_lab.table.services.replacing import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.shared_instant import SharedInstant
+from serde_lab.table.timeline.checkpoints import SharedInstant
 from serde_lab.table.timeline.timeline import Instant, WriteStat
 
 

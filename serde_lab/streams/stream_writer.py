@@ -32,8 +32,13 @@ from serde_lab.streams.exactly_once import MicroBatch, is_stored
 from serde_lab.streams.options import StreamOptions
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.checkpoints import Checkpoint, extra_metadata, newest_checkpoint
-from serde_lab.table.timeline.shared_instant import SharedInstant, shared_instant
+from serde_lab.table.timeline.checkpoints import (
+    Checkpoint,
+    SharedInstant,
+    extra_metadata,
+    newest_checkpoint,
+    shared_instant,
+)
 from serde_lab.table.timeline.timeline import SCHEMA_KEY
 
 _PAUSE_SECONDS = 0.2

@@ -19,7 +19,7 @@ from serde_lab.pipeline.commit.table_services import archive_now, clean_now
 from serde_lab.table.storage.lock import HEARTBEATS
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.shared_instant import MANIFESTS
+from serde_lab.table.timeline.checkpoints import MANIFESTS
 from tests.faults.other_writes import OtherWork, other_write
 from tests.faults.small_table import DEAD, compact_all, upsert
 from tests.forked_reader import CONTEXT

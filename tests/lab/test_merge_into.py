@@ -10,13 +10,13 @@ import pytest
 
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError, SetupError
-from serde_lab.lab.cells.merge_into import merge_into
+from serde_lab.lab.cells.instead import merge_into
 from serde_lab.lab.cells.peer_arms import plan_peers
 from serde_lab.lab.inputs.prepared import default_cache
 from serde_lab.lab.jars import manifest
 from serde_lab.lab.jars.manifest import FORMATS, Jar, fetch_jars
 from serde_lab.peers import table_formats
-from serde_lab.peers.format_likeness import FORMAT_ASPECTS
+from serde_lab.peers.table_formats import FORMAT_ASPECTS
 from serde_lab.report.render import run_text
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.cells.plain_tables import WAYS, Upsert
+from serde_lab.lab.cells.instead import WAYS, Upsert
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import PLAIN_CONTROLS
 from tests.lab.small_scenario import content, run_in_session, source

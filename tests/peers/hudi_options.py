@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serde_lab.peers.hudi_arms import MERGER_CLASSES, RecordType
+from serde_lab.peers.apache_hudi import MERGER_CLASSES, RecordType
 
 
 @dataclass(frozen=True, slots=True)

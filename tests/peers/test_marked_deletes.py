@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.peers.hudi_arms import RecordType
+from serde_lab.peers.apache_hudi import RecordType
 from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import PeerTable, Step

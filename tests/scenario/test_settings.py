@@ -10,7 +10,7 @@ import pytest
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
 from serde_lab.lab.plan import Write, options_of, write_options
-from serde_lab.peers.hudi_arms import ARMS, TUNED
+from serde_lab.peers.apache_hudi import ARMS, TUNED
 from serde_lab.scenario.consistency.arms import factors
 from serde_lab.scenario.hudi_options import settings_problems
 from serde_lab.scenario.loading import parse_scenario

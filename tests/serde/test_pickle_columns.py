@@ -1,4 +1,4 @@
-"""pickle_columns keeps the laws of the SerDe interface, and its frames are as its `frames.py` says."""
+"""pickle_columns keeps the laws of the SerDe interface, and its frames are as its `strategy.py` says."""
 
 from __future__ import annotations
 

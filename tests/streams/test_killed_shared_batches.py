@@ -13,8 +13,7 @@ import pytest
 from serde_lab.errors import StorageError
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.checkpoints import newest_checkpoint
-from serde_lab.table.timeline.shared_instant import MANIFESTS
+from serde_lab.table.timeline.checkpoints import MANIFESTS, newest_checkpoint
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.scripted_storage import Mode, ScriptedStorage
 from tests.faults.small_table import (

@@ -19,8 +19,7 @@ from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.assign.index_lookup import FILES_READ
 from serde_lab.streams.query import WrittenBatch
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.checkpoints import QUERY_KEY
-from serde_lab.table.timeline.shared_instant import shared_instant
+from serde_lab.table.timeline.checkpoints import QUERY_KEY, shared_instant
 from tests.faults.small_table import (
     COW,
     MOR,

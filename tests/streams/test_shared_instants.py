@@ -16,9 +16,8 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.streams.exactly_once import MicroBatch
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import shared_instant as module
-from serde_lab.table.timeline.checkpoints import Checkpoint
-from serde_lab.table.timeline.shared_instant import MANIFESTS, shared_instant
+from serde_lab.table.timeline import checkpoints as module
+from serde_lab.table.timeline.checkpoints import MANIFESTS, Checkpoint, shared_instant
 from serde_lab.table.timeline.timeline import WriteStat
 from serde_lab.table.validation.doctor import validate_table
 from tests.faults.small_table import (

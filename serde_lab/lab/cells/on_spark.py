@@ -36,9 +36,8 @@ from serde_lab.lab.cells.cell import (
     table_bytes,
 )
 from serde_lab.lab.cells.floor_cells import FloorOnCores
-from serde_lab.lab.cells.merge_into import MergeCell
+from serde_lab.lab.cells.instead import MergeCell, PlainTableCell, UpsertCell, parquet_writer
 from serde_lab.lab.cells.peer_arms import options_of_peer
-from serde_lab.lab.cells.plain_tables import PlainTableCell, UpsertCell, parquet_writer
 from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options

@@ -16,7 +16,7 @@ from serde_lab.errors import ScenarioError, SetupError
 from serde_lab.lab.jars import manifest
 from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar, find_jars, how_to_get
 from serde_lab.peers import apache_hudi
-from serde_lab.peers.hudi_arms import ARMS, HudiArm
+from serde_lab.peers.apache_hudi import ARMS, HudiArm
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
 from serde_lab.peers.table_formats import FORMATS
 from serde_lab.scenario.hudi_options import with_settings, write_options

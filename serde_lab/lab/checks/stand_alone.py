@@ -1,9 +1,10 @@
 """Checks that frames contain the records themselves: another process must be able to read them.
 
-Before the first measurement each strategy encodes made-up records in this process. A new process, which
-has seen neither these records nor the input, decodes them and must return the same rows. A strategy that
-sends references to rows it keeps, or reads the input again, fails. The module holds both sides:
-`python -m serde_lab.lab.checks.stand_alone` is the decoding one.
+Before the first measurement each strategy encodes made-up records in this process: rows with random values
+for every column, reproducible by a seed. A new process, which has seen neither these records nor the input,
+decodes them and must return the same rows. A strategy that sends references to rows it keeps, or reads the
+input again, fails. The module holds both sides: `python -m serde_lab.lab.checks.stand_alone` is the decoding
+one.
 """
 
 from __future__ import annotations
@@ -17,18 +18,86 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
-from serde_lab.errors import reason_of
-from serde_lab.inputs.made_up_rows import made_up_rows
+from serde_lab.errors import SchemaError, reason_of
 from serde_lab.lab.checks import isolation
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, columns_of
 from serde_lab.serde.interface import Bounds, Records, SerdeOptions
 from serde_lab.serde.record_verbs import as_filed
 from serde_lab.serde.registry import strategy
 from serde_lab.verify.table_checks import CheckResult
+
+_NULLS = 1 / 8
+_MOST_ITEMS = 3
+
+
+def made_up_rows(schema: RecordSchema, rows: int, seed: int) -> pa.RecordBatch:
+    """`rows` rows of `schema.data`; columns of key, partition and ordering fields have no nulls."""
+    rng = np.random.default_rng([seed, rows])
+    roles = set(columns_of([*schema.record_key, *schema.partition, *schema.ordering]))
+    columns = []
+    for field in schema.data:
+        values = _values(field.type, rows, rng)
+        if field.nullable and field.name not in roles:
+            missing = rng.random(rows) < _NULLS
+            # `take` gives null for a null index, for every type
+            values = values.take(pa.array(np.arange(rows), mask=missing))
+        columns.append(values)
+    return pa.RecordBatch.from_arrays(columns, schema=schema.data)
+
+
+def _values(t: pa.DataType, n: int, rng: np.random.Generator) -> pa.Array:
+    if pat.is_boolean(t):
+        return pa.array(rng.random(n) < 0.5)
+    if pat.is_floating(t):
+        return pa.array(rng.standard_normal(n) * 1e6).cast(t)
+    if pat.is_integer(t):
+        top = 2 ** (t.bit_width - 1)
+        return pa.array(rng.integers(-top, top - 1, n, endpoint=True), pa.int64()).cast(t)
+    if pat.is_date(t):
+        return pa.array(rng.integers(-20_000, 40_000, n).astype(np.int32)).cast(t)
+    if pat.is_timestamp(t):
+        return pa.array(rng.integers(-(10**15), 4 * 10**15, n)).cast(t)
+    if pat.is_decimal(t):
+        return _decimals(t, n, rng)
+    if pat.is_string(t):
+        return pa.array([rng.bytes(8 + length).hex() for length in _lengths(n, rng)])
+    if pat.is_binary(t):
+        return pa.array([rng.bytes(8 + length) for length in _lengths(n, rng)])
+    return _nested(t, n, rng)
+
+
+def _nested(t: pa.DataType, n: int, rng: np.random.Generator) -> pa.Array:
+    if pat.is_struct(t):
+        members = [_values(t.field(i).type, n, rng) for i in range(t.num_fields)]
+        return pa.StructArray.from_arrays(members, fields=list(t))
+    ends = np.concatenate([[0], np.cumsum(_lengths(n, rng))]).astype(np.int32)
+    items = int(ends[-1])
+    if pat.is_map(t):
+        keys, values = _values(t.key_type, items, rng), _values(t.item_type, items, rng)
+        return pa.MapArray.from_arrays(pa.array(ends), keys, values).cast(t)
+    if pat.is_list(t):
+        return pa.ListArray.from_arrays(pa.array(ends), _values(t.value_type, items, rng)).cast(t)
+    raise SchemaError(f"cannot make up values of type {t}")
+
+
+def _lengths(n: int, rng: np.random.Generator) -> list[int]:
+    lengths: list[int] = rng.integers(0, _MOST_ITEMS, n, endpoint=True).tolist()
+    return lengths
+
+
+def _decimals(t: pa.DataType, n: int, rng: np.random.Generator) -> pa.Array:
+    """Decimals of at most 18 digits, so that the high half of their 16 bytes holds only the sign."""
+    top = 10 ** min(t.precision, 18)
+    low = rng.integers(-top + 1, top, n)
+    halves = np.stack([low, low >> 63], axis=1).astype(np.int64)
+    return pa.Array.from_buffers(t, n, [None, pa.py_buffer(halves.tobytes())])
+
 
 STAND_ALONE = "frames_stand_alone"
 

@@ -23,7 +23,7 @@ from serde_lab.table.services.rollback import Recovered, recover
 from serde_lab.table.storage.data_files import delete_markers, list_markers
 from serde_lab.table.storage.lock import Heartbeat, LockSettings, TableLock
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.shared_instant import SharedInstant, delete_manifests, store_batch
+from serde_lab.table.timeline.checkpoints import SharedInstant, delete_manifests, store_batch
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, WriteStat
 
 COMMIT_TRIES = 3

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, datasets, search, stream, table
+from serde_lab.scenario.consistency import arms, batches, data, table
+from serde_lab.scenario.consistency.kinds_of_run import (
+    check_datasets,
+    check_search,
+    check_stream,
+    within,
+)
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
 from serde_lab.scenario.sweep import tables_of
@@ -25,10 +31,10 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     for name, alone in list(tables_of(once).items())[1:]:
         of_it = (problem for part in _PARTS for problem in part.check(alone))
         # a problem of the arms alone was found with the first table already
-        yield from (datasets.within(name, problem) for problem in of_it if problem not in found)
-    yield from datasets.check(scenario)
-    yield from stream.check(scenario)
-    yield from search.check(scenario)
+        yield from (within(name, problem) for problem in of_it if problem not in found)
+    yield from check_datasets(scenario)
+    yield from check_stream(scenario)
+    yield from check_search(scenario)
     yield from _gate(scenario)
 
 

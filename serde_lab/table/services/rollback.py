@@ -35,7 +35,7 @@ from serde_lab.table.storage.data_files import (
 from serde_lab.table.storage.lock import live_writers, remove_heartbeat
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.shared_instant import SharedInstant, read_manifest, remove_unnamed
+from serde_lab.table.timeline.checkpoints import SharedInstant, read_manifest, remove_unnamed
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 ROLLBACK = "rollback"

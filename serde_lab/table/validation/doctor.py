@@ -1,8 +1,13 @@
-"""The doctor: runs every check in turn, on a table that may be damaged in any way. Read-only."""
+"""The doctor: runs every check in turn, on a table that may be damaged in any way. Read-only.
+
+The checks of the listed files are here: committed ones are present, others absent, names valid. They open no
+data file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +16,10 @@ import pyarrow as pa
 from serde_lab.errors import LabError
 from serde_lab.table.config import PROPERTIES_PATH
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation.data_checks import RowCheck, check_contents
-from serde_lab.table.validation.file_checks import check_files
 from serde_lab.table.validation.finding import Kind, Severity, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 from serde_lab.table.validation.metadata_checks import check_properties, check_timeline
@@ -112,3 +117,135 @@ def _ask(
         counted = ", ".join(f"{name} {number}" for name, number in rows.items())
         findings.append(Kind.READERS_DISAGREE.at(".", f"rows: {counted}"))
     return findings
+
+
+def check_files(table: Inspection) -> Iterator[TableFinding]:
+    yield from _partitions(table)
+    yield from _uncommitted(table)
+    yield from _committed(table)
+    yield from _replaced(table)
+    yield from _doubled(table)
+    yield from _stray(table)
+    yield from _log_only(table)
+    yield from _buckets(table)
+
+
+def _partitions(table: Inspection) -> Iterator[TableFinding]:
+    known = set(table.files.partitions)
+    holding = {file.partition_path for file in table.files.data_files}
+    for partition in sorted(holding - known):
+        yield Kind.PARTITION_METADATA_MISSING.at(
+            partition or ".", ".hoodie_partition_metadata is missing, and there are data files"
+        )
+
+
+def _uncommitted(table: Inspection) -> Iterator[TableFinding]:
+    visibility, history = table.visibility, table.history
+    committed = set(visibility.completion_times)
+    for file in table.files.data_files:
+        if file.instant in committed or file.instant in visibility.pending:
+            continue
+        if not file.instant < visibility.start:
+            yield Kind.ORPHAN_FILE.at(file.path, f"no instant {file.instant} is on the timeline")
+        elif history is not None and file.instant not in history:
+            yield Kind.ORPHAN_VISIBLE.at(
+                file.path,
+                f"instant {file.instant} is older than the timeline and not in its history",
+            )
+
+
+def _committed(table: Inspection) -> Iterator[TableFinding]:
+    """Files that a commit names and its readers still need, but that are missing or differ in size."""
+    sizes = {file.path: file.size_bytes for file in table.files.data_files}
+    # files of formats that this project does not know exist all the same
+    sizes |= {file.path: file.size_bytes for file in table.files.others}
+    newest_base: dict[tuple[str, str], str] = defaultdict(str)
+    for base in table.files.base_files:
+        if table.visibility.completion_of(base.instant) is not None:
+            group = (base.partition_path, base.file_id)
+            newest_base[group] = max(newest_base[group], base.instant)
+    for instant, metadata in table.commits.items():
+        for stat in metadata.write_stats:
+            group = (stat.partitionPath, stat.fileId)
+            size = sizes.get(stat.path)
+            if size is not None:
+                if stat.fileSizeInBytes and size != stat.fileSizeInBytes:
+                    yield Kind.FILE_SIZE_DIFFERS.at(
+                        stat.path,
+                        f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
+                    )
+            elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
+                # files older than the group's newest base file may have been cleaned
+                yield Kind.FILE_MISSING.at(
+                    stat.path, f"instant {instant.time} wrote {stat.numWrites} rows to it"
+                )
+
+
+def _replaced(table: Inspection) -> Iterator[TableFinding]:
+    """Files written to a file group after it was replaced, or by the replacing instant itself."""
+    for instant, metadata in table.commits.items():
+        completed = instant.completion_time or instant.time
+        for stat in metadata.write_stats:
+            when = table.replaced.get((stat.partitionPath, stat.fileId))
+            if when is not None and completed >= when:
+                yield Kind.REPLACED_GROUP_WRITTEN.at(
+                    stat.path,
+                    f"its file group was replaced at {when}, and instant {instant.time} wrote "
+                    f"{stat.numWrites} rows to it",
+                )
+
+
+def _doubled(table: Inspection) -> Iterator[TableFinding]:
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for base in table.files.base_files:
+        groups[base.partition_path, base.file_id, base.instant].append(base.path)
+    for (_, _, instant), paths in sorted(groups.items()):
+        # a pending instant may have two for a while, before one replaces the other; no reader sees them yet
+        if len(paths) > 1 and instant not in table.visibility.pending:
+            yield Kind.BASE_FILE_DOUBLED.at(
+                paths[0], f"{paths[1]} is of the same file group and instant {instant}"
+            )
+
+
+def _stray(table: Inspection) -> Iterator[TableFinding]:
+    for file in table.files.others:
+        if file.name.endswith(".parquet") and not file.name.startswith("."):
+            yield Kind.STRAY_PARQUET.at(
+                file.path, "its name ends in .parquet and does not have Hudi's form"
+            )
+
+
+def _log_only(table: Inspection) -> Iterator[TableFinding]:
+    bucketed = table.config is not None and table.config.bucket_count is not None
+    if table.view is None or bucketed:
+        return
+    for slice_ in table.view.latest_file_slices():
+        if slice_.base_file is None:
+            yield Kind.LOG_ONLY_GROUP.at(
+                slice_.log_files[0].path, f"file group {slice_.file_id} has no base file"
+            )
+
+
+def _buckets(table: Inspection) -> Iterator[TableFinding]:
+    """Only for tables that state a bucket index; others may have any file ids."""
+    config = table.config
+    if config is None or config.bucket_count is None or table.view is None:
+        return
+    rings = table.rings
+    for where, why in table.unreadable_rings.items():
+        yield Kind.HASHING_METADATA_WRONG.at(where, why)
+    seen: dict[tuple[str, int], str] = {}
+    for slice_ in table.view.latest_file_slices():
+        place = f"{slice_.partition_path or '.'}: {slice_.file_id}"
+        if config.bucket_engine == CONSISTENT_HASHING:
+            ring = rings.get(slice_.partition_path)
+            if ring is not None and ring.number_of(slice_.file_id) is None:
+                yield Kind.BUCKET_WRONG.at(place, "the file id belongs to no hashing node")
+            continue
+        bucket, count = slice_.file_id[:8], config.buckets_of(slice_.partition_path) or 0
+        if not bucket.isdigit() or not 0 <= int(bucket) < count:
+            yield Kind.BUCKET_WRONG.at(place, f"the file id names no bucket below {count}")
+            continue
+        other = seen.setdefault((slice_.partition_path, int(bucket)), slice_.file_id)
+        if other != slice_.file_id:
+            yield Kind.BUCKET_DOUBLED.at(place, f"{other} is of bucket {int(bucket)} too")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from serde_lab.inputs.made_up_rows import made_up_rows
+from serde_lab.lab.checks.stand_alone import made_up_rows
 from serde_lab.records.schema import RecordSchema
 
 TYPES = {
