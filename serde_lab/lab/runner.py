@@ -22,7 +22,7 @@ from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
-from serde_lab.lab.plan import CellPlan, cells_of, serde_options
+from serde_lab.lab.plan import CellPlan, cells_of_points, serde_options
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent, check_work, kept_as, work_folder
@@ -91,11 +91,7 @@ def run_scenario(
             progress.message(f"{name} is missing: {reason}")
         if points[0].peers.note:
             progress.message(points[0].peers.note)
-        per_point = scenario.measure.warmup + scenario.measure.rounds
-        plans = [
-            cells_of(point.scenario, point.here, number * per_point)
-            for number, point in enumerate(points)
-        ]
+        plans = cells_of_points([(point.at, point.here) for point in points])
         searching = scenario.search is not None
         if searching:
             rungs = planned_search(scenario, chosen_arms(scenario, settings.arms), settings)

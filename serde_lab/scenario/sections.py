@@ -102,6 +102,11 @@ class Measure(ScenarioSection):
     worker_memory_mb: Annotated[int, Field(ge=64, le=10**7)] = 1024
     driver_memory_mb: Annotated[int, Field(ge=512, le=10**7)] = 4096
 
+    @property
+    def all_rounds(self) -> int:
+        """The number of rounds with those that warm up."""
+        return self.warmup + self.rounds
+
 
 class Codec(ScenarioSection):
     """`[codec]`: what is encoded and decoded if `measure.exchange` is "none"."""
@@ -267,13 +272,15 @@ class ShapeFactor(ScenarioSection):
     """`[[shapes.factor]]`: a key and the values that it has at one point after the other.
 
     One of the values is the file's own, that of the middle. `also` gives other keys that change with it,
-    each with as many values.
+    each with as many values. `rounds` are the most rounds that each value has, () for those of
+    `measure.rounds` everywhere.
     """
 
     name: Name
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float | str, ...], Field(min_length=2)]
     also: dict[str, tuple[int | float | str, ...]] = Field(default_factory=dict)
+    rounds: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = ()
 
     def settings(self, place: int) -> dict[str, int | float | str]:
         """Every key that has its value number `place`, with that value."""
@@ -288,7 +295,8 @@ class ShapeFactor(ScenarioSection):
 class Shapes(ScenarioSection):
     """`[shapes]`: repeats the scenario with one factor changed at a time.
 
-    `between` names the arms that also measure the values between the ends of a factor, by default all.
+    `between` names the arms that also measure the values between the ends of a factor, by default all. They
+    are also those that measure warm-up rounds.
     """
 
     between: Columns = ()
