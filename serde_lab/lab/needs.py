@@ -74,7 +74,7 @@ _SHUFFLES = 2
 _WORTH_SAYING = 1 << 30
 _SHAPED_ROW = 80
 """Bytes of a made-up row that need as much disk as a row of lineitem, which compresses better."""
-_COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 16, 150, 0.01
+_COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 22, 550, 0.006
 """Columns and bytes of a row of lineitem in memory, and seconds of a file group before its rows count."""
 
 
@@ -140,7 +140,7 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
 
 
 def _passes(scenario: Scenario, arm: Arm) -> float:
-    """How many times as long a row of `arm` takes as one that crosses once and is merged with a stored one."""
+    """How often as long a row of `arm` takes as one that crosses once and meets a stored one."""
     if arm.strategy is None:
         return 1.0
     return hops_of(scenario, arm) * (1.0 if scenario.setups else _INTO_NOTHING)
@@ -151,7 +151,7 @@ def _weight(scenario: Scenario) -> float:
     data = scenario.data
     if not isinstance(data, ShapesData):
         return 1.0
-    return (data.columns / _COLUMNS + data.shape.row_bytes / _ROW_BYTES) / 2
+    return data.columns / _COLUMNS + data.shape.row_bytes / _ROW_BYTES
 
 
 def _of_file_groups(scenario: Scenario) -> float:

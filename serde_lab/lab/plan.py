@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
@@ -50,21 +50,22 @@ def cells_of(
     scenario: Scenario,
     arms: Sequence[Arm],
     first_round: int = 0,
-    warming: Collection[str] | None = None,
+    warm: bool = False,
 ) -> list[CellPlan]:
     """Every cell in measuring order: warm-up rounds first; the seed shuffles the arms of a round.
 
-    Rounds are numbered from `first_round`, warm-up rounds included. `warming` names the arms of the warm-up
-    rounds; they have all arms if it is None, or names none of `arms`.
+    Rounds are numbered from `first_round`, warm-up rounds included, which are left out in a session that is
+    `warm` already.
     """
     shuffled = random.Random(scenario.measure.seed)
     names = [arm.name for arm in arms]
-    warm = [name for name in names if warming is None or name in warming] or names
     cells = []
     for place_of_round in range(scenario.measure.all_rounds):
         number, warmup = first_round + place_of_round, place_of_round < scenario.measure.warmup
-        order = (warm if warmup else names).copy()
+        order = names.copy()
         shuffled.shuffle(order)
+        if warmup and warm:
+            continue
         cells += [
             CellPlan(f"r{number:02d}-{name}", name, number, warmup, place)
             for place, name in enumerate(order)
@@ -73,11 +74,14 @@ def cells_of(
 
 
 def cells_of_points(points: Sequence[tuple[SweepPoint, Sequence[Arm]]]) -> list[list[CellPlan]]:
-    """The cells of each point with its arms; no two points share the number of a round."""
+    """The cells of each point with its arms; no two points share the number of a round.
+
+    The points of `[shapes]` share a session, which the first of them warms up.
+    """
     rounds = [point.scenario.measure.all_rounds for point, _ in points]
     firsts = accumulate(rounds, initial=0)
     return [
-        cells_of(point.scenario, arms, first, point.warming)
+        cells_of(point.scenario, arms, first, warm=point.of_shapes and first > 0)
         for (point, arms), first in zip(points, firsts, strict=False)
     ]
 

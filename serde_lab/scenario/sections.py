@@ -295,8 +295,7 @@ class ShapeFactor(ScenarioSection):
 class Shapes(ScenarioSection):
     """`[shapes]`: repeats the scenario with one factor changed at a time.
 
-    `between` names the arms that also measure the values between the ends of a factor, by default all. They
-    are also those that measure warm-up rounds.
+    `between` names the arms that also measure the values between the ends of a factor, by default all.
     """
 
     between: Columns = ()

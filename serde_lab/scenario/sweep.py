@@ -110,15 +110,13 @@ class SweepPoint:
     """One value with its scenario; `value` is None for a scenario without a sweep, and for the middle.
 
     `factor` is the factor of `[shapes]` that has the value, "" if there is none; `only` names the arms that
-    measure the point, None for all; `warm` names those that measure its warm-up rounds. `of_shapes` says
-    whether the point is one of `[shapes]`.
+    measure the point, None for all. `of_shapes` says whether the point is one of `[shapes]`.
     """
 
     scenario: Scenario
     value: float | str | None = None
     factor: str = ""
     only: tuple[str, ...] | None = None
-    warm: tuple[str, ...] | None = None
     of_shapes: bool = False
 
     @property
@@ -131,11 +129,6 @@ class SweepPoint:
     def arm_name(self, arm: str) -> str:
         """The name of `arm` at this point, such as `arrow@0.3` or `arrow@width-300`."""
         return f"{arm}@{self.mark}" if self.mark else arm
-
-    @property
-    def warming(self) -> frozenset[str] | None:
-        """The arms of the warm-up rounds, as they are called at this point; None for all."""
-        return None if self.warm is None else frozenset(map(self.arm_name, self.warm))
 
     def swept(self, arm: str) -> dict[str, Any]:
         """What a run stores of `arm` at this point."""
@@ -191,8 +184,7 @@ def points_of(scenario: Scenario, parse: Parse) -> tuple[SweepPoint, ...]:
 
 def _points_of_shapes(scenario: Scenario, shapes: Shapes, parse: Parse) -> Iterator[SweepPoint]:
     content = {**scenario.to_json(), "shapes": None}
-    between = shapes.between or None
-    yield SweepPoint(parse(content, MIDDLE), warm=between, of_shapes=True)
+    yield SweepPoint(parse(content, MIDDLE), of_shapes=True)
     for factor in shapes.factors:
         middle = middle_of(content, factor.key)
         for place, value in enumerate(factor.values):
@@ -204,8 +196,8 @@ def _points_of_shapes(scenario: Scenario, shapes: Shapes, parse: Parse) -> Itera
             changed = parse(
                 apply_overrides(content, settings.items()), f"{factor.key} = {value_text(value)}"
             )
-            only = None if factor.is_end(place) else between
-            yield SweepPoint(changed, value, factor.name, only, between, of_shapes=True)
+            only = shapes.between if shapes.between and not factor.is_end(place) else None
+            yield SweepPoint(changed, value, factor.name, only, of_shapes=True)
 
 
 def middle_of(content: Mapping[str, Any], key: str) -> Any:
@@ -294,7 +286,9 @@ def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
             yield from _not_measured(f"{where}.key", key)
         lengths = list(_lengths(where, factor.key, len(factor.values), factor.also))
         if factor.rounds and len(factor.rounds) != len(factor.values):
-            clause = f"has {len(factor.rounds)} numbers, but {factor.key!r} has {len(factor.values)}"
+            clause = (
+                f"has {len(factor.rounds)} numbers, but {factor.key!r} has {len(factor.values)}"
+            )
             lengths.append(Problem(f"{where}.rounds", clause))
         yield from lengths
         if len(set(map(value_text, factor.values))) < len(factor.values):

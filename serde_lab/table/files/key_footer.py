@@ -311,9 +311,7 @@ def _mixed_of_padded(
     return words, (np.where(left > 0, _M, np.uint32(1)), tail.view(np.uint32))
 
 
-def _mixed_words(
-    matrix: npt.NDArray[np.uint8], count: int
-) -> Iterator[npt.NDArray[np.uint32]]:
+def _mixed_words(matrix: npt.NDArray[np.uint8], count: int) -> Iterator[npt.NDArray[np.uint32]]:
     """The first `count` words of each row, mixed."""
     block = np.ascontiguousarray(matrix[:, : 4 * count]).view("<u4")
     for column in range(count):
