@@ -255,7 +255,8 @@ def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
     from serde_lab.lab.needs import estimate_run
     from serde_lab.lab.runner import chosen_points
 
-    seconds, basis = estimate_run(chosen_points(scenario, settings.arms), settings.results)
+    points = chosen_points(scenario, settings.arms)
+    seconds, basis = estimate_run(points, settings.results, settings.cache)
     if seconds >= _WORTH_SAYING_S:
         say(f"{scenario.name}: about {seconds / 60:.0f} minutes ({basis})")
 
@@ -313,7 +314,7 @@ def _print_plan(
     for text in dict.fromkeys(t for one, chosen in points for t in diagrams(one.scenario, chosen)):
         for line in text.splitlines():
             say(line)
-    seconds, basis = estimate_run(points, settings.results)
+    seconds, basis = estimate_run(points, settings.results, settings.cache)
     say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
     check_disk([(point.scenario, chosen) for point, chosen in points], settings, say)
 

@@ -34,9 +34,14 @@ from serde_lab.scenario.sweep import SweepPoint, tables_of
 from tpch import TABLES
 
 # Rough costs on two cores, fitted to the runs in results/reference, whose real durations a test compares.
-_POINT_S, _CELL_S, _PEER_CELL_S, _SESSION_S = 20.0, 3.8, 1.0, 12.0
-"""Seconds before the first cell of a point: Spark's start, data, set-up; of a cell, most of which are for the
-start of fresh workers, which peers do without; and of one session more."""
+_POINT_S, _WARM_POINT_S, _SESSION_S = 20.0, 11.0, 12.0
+"""Seconds before the first cell of a point and after its last: Spark's start, set-up, and checks of frames;
+the same in a session that has started already; and of one session more."""
+_CELL_S, _PEER_CELL_S, _TABLE_S = 3.8, 1.0, 1.5
+"""Seconds of a cell before its rows count, most of which start fresh workers, which peers do without; and of
+each table but the first, for its clone and its checks."""
+_INPUT_MICROSECONDS = 2.0
+"""Microseconds of a row of a batch, and of a made-up row; TPC-H's generator needs next to none."""
 _MICROSECONDS = {
     "avro": 22.0,
     "pickle": 9.0,
@@ -79,14 +84,19 @@ _COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 22, 550, 0.006
 
 
 def estimate_run(
-    points: Sequence[tuple[SweepPoint, Sequence[Arm]]], results: Path
+    points: Sequence[tuple[SweepPoint, Sequence[Arm]]], results: Path, cache: Path | None = None
 ) -> tuple[float, str]:
-    """Seconds for all points of a run, and a description of what the estimate is based on."""
+    """Seconds for all points of a run, and a description of what the estimate is based on.
+
+    Input that `cache` holds already takes no time; None is the default cache.
+    """
     cells = Counter(cell.arm for plan in cells_of_points(points) for cell in plan)
+    inputs_s = sum(_inputs_s(point.scenario, cache) for point, _ in points)
     earlier = _earlier(points[0][0].scenario, cells, results)
     if earlier is not None:
-        return earlier.seconds(cells), _AS_EARLIER
-    return sum(_from_rows(point.scenario, arms, cells) for point, arms in points), _FROM_ROWS
+        return inputs_s + earlier.seconds(cells), _AS_EARLIER
+    known_s = inputs_s - sum(_POINT_S - _WARM_POINT_S for point, _ in points[1:] if point.of_shapes)
+    return known_s + sum(_from_rows(p.scenario, arms, cells) for p, arms in points), _FROM_ROWS
 
 
 def estimate_search(
@@ -124,6 +134,7 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
     cores = 1.0 if scenario.measure.exchange == "spark" else 2.0
     seconds = {
         arm.name: (_PEER_CELL_S if arm.peer else _CELL_S)
+        + (len(rows) - 1) * _TABLE_S
         + commits * _COMMIT_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
         + len(scenario.queries) * (_QUERY_S + timed * 1e-6 * _QUERY_MICROSECONDS)
@@ -137,6 +148,17 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
         + every * 1e-6 * _ORACLE_MICROSECONDS
         + sum(cells[name] * s for name, s in seconds.items())
     )
+
+
+def _inputs_s(scenario: Scenario, cache: Path | None) -> float:
+    """Seconds for making the input that does not exist yet."""
+    rows = 0.0
+    for table in tables_of(scenario).values():
+        if not are_prepared(table, cache):
+            source, _ = _source(table)
+            made_up = source if isinstance(table.data, ShapesData) else 0
+            rows += _weight(table) * (made_up + sum(table.rows_of(source)))
+    return rows * 1e-6 * _INPUT_MICROSECONDS
 
 
 def _passes(scenario: Scenario, arm: Arm) -> float:

@@ -287,9 +287,8 @@ class ShapeFactor(ScenarioSection):
         return {self.key: self.values[place], **{key: v[place] for key, v in self.also.items()}}
 
     def is_end(self, place: int) -> bool:
-        """Whether a value is an extreme: the first or last of numbers, and any of words."""
-        words = any(isinstance(value, str) for value in self.values)
-        return words or place in (0, len(self.values) - 1)
+        """Whether a value is an extreme, the first or the last."""
+        return place in (0, len(self.values) - 1)
 
 
 class Shapes(ScenarioSection):

@@ -47,7 +47,8 @@ def test_all_arms_measure_the_ends_and_few_what_is_between() -> None:
     arms = {point.mark: point.arms(SCENARIO.arms) for point in sweep_points(SCENARIO)}
     few = {mark for mark, found in arms.items() if len(found) == 2}
     assert few == {
-        "width-100", "strings-0.5", "decimals-0.4", "partitions-100",
+        "width-100", "strings-0.5", "nesting-structs", "nesting-lists", "decimals-0.4", "keys-uuid",
+        "partitions-100", "skew-bucket",
         "updates-0.05", "rows-10000", "rows-1000000",
     }  # fmt: skip
     assert [arm.name for arm in arms["width-100"]] == ["internal_row@width-100", "arrow@width-100"]
