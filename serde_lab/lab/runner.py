@@ -109,7 +109,8 @@ def run_scenario(
             if todo or searching:
                 place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
-                cells = partial(_table_cells, shared=shared if point.at.of_shapes else None)
+                of_shapes = point.at.of_shapes
+                cells = partial(_table_cells, shared=shared) if of_shapes else _table_cells
                 not_kept += _measure(
                     point, todo, place, writer, settings, progress, given_up, cells
                 )
