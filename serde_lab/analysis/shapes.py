@@ -38,7 +38,8 @@ class Place:
 class ShapeCost:
     """An arm at one point relative to the middle: seconds end to end per row, per value and per byte.
 
-    `serde` is SerDe's CPU time by the kinder unit; None if nothing was measured.
+    `serde` is SerDe's CPU time by the kinder unit, and `cpu` that of all processes; None if nothing was
+    measured.
     """
 
     arm: str
@@ -49,6 +50,7 @@ class ShapeCost:
     per_value: Ratio
     per_byte: Ratio
     serde: Ratio | None
+    cpu: Ratio | None
 
     @property
     def unit(self) -> Unit:
@@ -114,6 +116,16 @@ class ShapeCosts:
     def of(self, arm: str, factor: str) -> dict[float | str, ShapeCost]:
         """An arm's costs along a factor, by value; the middle has none."""
         return {one.value: one for one in self.costs if (one.arm, one.factor) == (arm, factor)}
+
+    @property
+    def extremes(self) -> tuple[tuple[str, float | str], ...]:
+        """The first and the last value of each factor, without the middle."""
+        return tuple(
+            (factor, value)
+            for factor, values in self.factors.items()
+            for value in (values[0], values[-1])
+            if value != self.middles[factor]
+        )
 
     @property
     def by_chance(self) -> float:
@@ -192,8 +204,7 @@ def _cost(arm: str, place: Place, middle: Place, here: Rounds, there: Rounds) ->
     assert place.value is not None
     seconds = _both(here, there, "seconds")
     per_value, per_byte = place.values / middle.values, place.bytes / middle.bytes
-    serde = _both(here, there, "serde_cpu_s")
-    measured = all(values and min(values) > 0 for values in serde)
+    kinder = max(per_value, per_byte)
     return ShapeCost(
         arm=arm,
         factor=place.factor,
@@ -202,8 +213,14 @@ def _cost(arm: str, place: Place, middle: Place, here: Rounds, there: Rounds) ->
         per_row=unpaired_ratio(*seconds, scale=place.rows / middle.rows),
         per_value=unpaired_ratio(*seconds, scale=per_value),
         per_byte=unpaired_ratio(*seconds, scale=per_byte),
-        serde=unpaired_ratio(*serde, scale=max(per_value, per_byte)) if measured else None,
+        serde=_if_measured(_both(here, there, "serde_cpu_s"), kinder),
+        cpu=_if_measured(_both(here, there, "tree_cpu_s"), kinder),
     )
+
+
+def _if_measured(both: tuple[list[float], list[float]], scale: float) -> Ratio | None:
+    measured = all(values and min(values) > 0 for values in both)
+    return unpaired_ratio(*both, scale=scale) if measured else None
 
 
 def _both(here: Rounds, there: Rounds, metric: str) -> tuple[list[float], list[float]]:

@@ -326,7 +326,7 @@ def _estimated(header: RunHeader) -> int:
 
     points = chosen_points(_scenario(header), _arms(header))
     # no earlier run of it: that one asked for something else
-    seconds, _ = estimate_run([(point.scenario, arms) for point, arms in points], Path(os.devnull))
+    seconds, _ = estimate_run(points, Path(os.devnull))
     return max(1, ceil(seconds / 60))
 
 

@@ -255,8 +255,8 @@ def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
     from serde_lab.lab.needs import estimate_run
     from serde_lab.lab.runner import chosen_points
 
-    points = [(point.scenario, arms) for point, arms in chosen_points(scenario, settings.arms)]
-    seconds, basis = estimate_run(points, settings.results)
+    points = chosen_points(scenario, settings.arms)
+    seconds, basis = estimate_run(points, settings.results, settings.cache)
     if seconds >= _WORTH_SAYING_S:
         say(f"{scenario.name}: about {seconds / 60:.0f} minutes ({basis})")
 
@@ -286,7 +286,12 @@ def _print_plan(
     scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
 ) -> None:
     from serde_lab.lab.needs import check_disk, estimate_run
-    from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
+    from serde_lab.lab.plan import (
+        cells_of_points,
+        check_scenario,
+        diagrams,
+        in_words_of_scenarios,
+    )
     from serde_lab.lab.run_points import check_data
     from serde_lab.lab.runner import chosen_arms, chosen_points
     from serde_lab.scenario.sweep import tables_of
@@ -294,26 +299,24 @@ def _print_plan(
     if scenario.search is not None:
         _print_search(scenario, chosen_arms(scenario, arms), settings, form)
         return
-    cells, points = [], []
-    for number, (point, chosen) in enumerate(chosen_points(scenario, arms)):
+    points = chosen_points(scenario, arms)
+    for point, chosen in points:
         for table in tables_of(point.scenario).values():
             check_scenario(table)
             with in_words_of_scenarios():
                 check_data(table, chosen)
-        rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
-        cells += cells_of(point.scenario, chosen, number * rounds)
-        points.append((point.scenario, chosen))
+    cells = [cell for of_point in cells_of_points(points) for cell in of_point]
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
         for cell in cells
     ]
     print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
-    for text in dict.fromkeys(t for one, chosen in points for t in diagrams(one, chosen)):
+    for text in dict.fromkeys(t for one, chosen in points for t in diagrams(one.scenario, chosen)):
         for line in text.splitlines():
             say(line)
-    seconds, basis = estimate_run(points, settings.results)
+    seconds, basis = estimate_run(points, settings.results, settings.cache)
     say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
-    check_disk(points, settings, say)
+    check_disk([(point.scenario, chosen) for point, chosen in points], settings, say)
 
 
 def _print_search(

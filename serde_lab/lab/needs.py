@@ -1,7 +1,8 @@
 """Estimates the time and the disk space of a run before it starts, and refuses one that would fill the disk.
 
-The time comes from an earlier run of the same scenario if there is one, else from the number of rows and
-rough costs. The space is in bytes per row, measured on lineitem with zstd; rows of the user's own files
+The time comes from an earlier run of the same scenario if there is one, which may be a reference run, else
+from the number of rows and rough costs. It counts what is outside the clock too: starts, set-ups and checks.
+The space is in bytes per row, measured on lineitem with zstd; rows of the user's own files
 count in proportion to their size.
 """
 
@@ -9,44 +10,67 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import gettempdir
 
 from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cells.codec_cases import codec_cases
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.prepared import are_prepared, default_cache
+from serde_lab.lab.plan import cells_of_points, hops_of
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.runs.model import MeasuredCell, Run
 from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from serde_lab.scenario.sections import ShapesData
-from serde_lab.scenario.sweep import OPEN_TABLES, query_metric, tables_of, writes_several
+from serde_lab.scenario.sweep import SweepPoint, tables_of
 from tpch import TABLES
 
-# seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
-_FIXED_S, _CELL_S, _SESSION_S = 25.0, 2.5, 12.0
+# Rough costs on two cores, fitted to the runs in results/reference, whose real durations a test compares.
+_POINT_S, _WARM_POINT_S, _SESSION_S = 20.0, 11.0, 12.0
+"""Seconds before the first cell of a point and after its last: Spark's start, set-up, and checks of frames;
+the same in a session that has started already; and of one session more."""
+_CELL_S, _PEER_CELL_S, _TABLE_S = 3.8, 1.0, 1.5
+"""Seconds of a cell before its rows count, most of which start fresh workers, which peers do without; and of
+each table but the first, for its clone and its checks."""
+_INPUT_MICROSECONDS = 2.0
+"""Microseconds of a row of a batch, and of a made-up row; TPC-H's generator needs next to none."""
 _MICROSECONDS = {
-    "avro": 18.0,
-    "pickle": 7.0,
-    "hudi_avro": 20.0,
-    "hudi_spark": 13.0,
-    "hudi_one_exchange": 11.0,
-    "hudi_spark_tuned": 11.0,
-    "hudi_spark_tuned_before": 11.0,
+    "avro": 22.0,
+    "pickle": 9.0,
+    "hudi_avro": 15.0,
+    "hudi_spark": 12.5,
+    "hudi_one_exchange": 6.5,
+    "hudi_spark_tuned": 7.5,
+    "hudi_spark_tuned_before": 7.5,
+    "exchange_only": 1.5,
+    "sql_merge": 10.0,
+    "arrow_udf": 12.0,
+    "pandas_udf": 21.0,
+    "rdd_cloudpickle": 121.0,
+    "delta_merge": 19.0,
+    "iceberg_merge": 18.0,
 }
-_OTHER_EXECUTIONS = {("avro", "batch"): 5.5, ("internal_row", "row"): 18.0}
+"""Microseconds of a timed row by kind of arm, and below of a row that is checked, by type of table."""
+_OTHER_EXECUTIONS = {("avro", "batch"): 5.5, ("internal_row", "row"): 22.0}
 _OTHER_MICROSECONDS = 3.5
-_CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
+_INTO_NOTHING = 0.65
+"""The share of these that a strategy takes if the table is empty at first."""
+_CHECK_MICROSECONDS = {"COPY_ON_WRITE": 1.3, "MERGE_ON_READ": 4.6}
+_ORACLE_MICROSECONDS = 2.5
 _BATCH_S, _PEER_BATCH_S = 0.8, 2.0
 """Seconds of a stream's micro-batch before its rows count."""
-_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.8, 1.5, 0.1
+_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.5, 2.5, 0.2
 """Seconds of a commit and of a query before their rows count, and microseconds of a query per written row."""
-_CASE_S, _RECORD_CASE_S = 0.6, 25.0
+_CASE_ROWS, _RECORD_CASE_S = 170_000, 12.0
+"""A case of a codec run takes as long as so many rows of a write; one of Apache Hudi's records, seconds."""
 _RECORD_COLUMNS = 17
 # bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
 _GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110
@@ -55,53 +79,24 @@ _SHUFFLES = 2
 _WORTH_SAYING = 1 << 30
 _SHAPED_ROW = 80
 """Bytes of a made-up row that need as much disk as a row of lineitem, which compresses better."""
-_COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 16, 150, 0.01
+_COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 22, 550, 0.006
 """Columns and bytes of a row of lineitem in memory, and seconds of a file group before its rows count."""
 
 
 def estimate_run(
-    points: Sequence[tuple[Scenario, Sequence[Arm]]], results: Path
+    points: Sequence[tuple[SweepPoint, Sequence[Arm]]], results: Path, cache: Path | None = None
 ) -> tuple[float, str]:
-    """Seconds for all points of a run, and a description of what the estimate is based on."""
-    estimates = [estimate_seconds(scenario, arms, results) for scenario, arms in points]
-    return sum(seconds for seconds, _ in estimates), estimates[-1][1]
+    """Seconds for all points of a run, and a description of what the estimate is based on.
 
-
-def estimate_seconds(
-    scenario: Scenario,
-    arms: Sequence[Arm],
-    results: Path,
-    cells_of: Mapping[str, int] | None = None,
-) -> tuple[float, str]:
-    """The same for one point.
-
-    `cells_of`: how many cells each arm has, None for one in each round of the scenario.
+    Input that `cache` holds already takes no time; None is the default cache.
     """
-    cells = scenario.measure.warmup + scenario.measure.rounds
-    if scenario.codec_only:
-        cases = len(codec_cases(scenario, _RECORD_COLUMNS))
-        per_round = sum(_RECORD_CASE_S if arm.peer else _CASE_S for arm in arms)
-        return cells * cases * per_round, "estimated from the number of cases"
-    before = _measured(scenario, results)
-    if before and all(arm.name in before for arm in arms):
-        seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
-        return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
-    tables = tables_of(scenario).values()
-    rows = sum(
-        _weight(one) * sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables
-    )
-    batches = 0 if scenario.stream is None else scenario.stream.batches
-    seconds = {
-        arm.name: _CELL_S
-        + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
-        + _of_several(scenario, rows)
-        + _of_file_groups(scenario)
-        + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
-        for arm in arms
-    }
-    fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
-    measured_s = _in_all(seconds, cells, cells_of)
-    return fixed_s + measured_s, "estimated from the number of rows; no earlier run has them"
+    cells = Counter(cell.arm for plan in cells_of_points(points) for cell in plan)
+    inputs_s = sum(_inputs_s(point.scenario, cache) for point, _ in points)
+    earlier = _earlier(points[0][0].scenario, cells, results)
+    if earlier is not None:
+        return inputs_s + earlier.seconds(cells), _AS_EARLIER
+    known_s = inputs_s - sum(_POINT_S - _WARM_POINT_S for point, _ in points[1:] if point.of_shapes)
+    return known_s + sum(_from_rows(p.scenario, arms, cells) for p, arms in points), _FROM_ROWS
 
 
 def estimate_search(
@@ -109,12 +104,68 @@ def estimate_search(
 ) -> tuple[float, str]:
     """The same for a search that measures `rungs`; its sessions start anew in each heat."""
     cells = Counter(name for rung in rungs for name in rung.cells)
-    seconds, basis = estimate_seconds(scenario, arms, results, cells)
-    return seconds + _SESSION_S * sum(rung.sessions for rung in rungs), basis
+    starts_s = _SESSION_S * sum(rung.sessions for rung in rungs)
+    earlier = _earlier(scenario, cells, results)
+    if earlier is not None:
+        return earlier.seconds(cells) + starts_s, _AS_EARLIER
+    return _from_rows(scenario, arms, cells) + starts_s, _FROM_ROWS
 
 
-def _in_all(seconds: Mapping[str, float], cells: int, cells_of: Mapping[str, int] | None) -> float:
-    return sum(s * (cells if cells_of is None else cells_of[arm]) for arm, s in seconds.items())
+_AS_EARLIER = "as in an earlier run of this scenario"
+_FROM_ROWS = "estimated from the number of rows; no earlier run has them"
+
+
+def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]) -> float:
+    """Seconds of one point, by rough costs; `cells` is how many each arm has."""
+    if scenario.codec_only:
+        cases = len(codec_cases(scenario, _RECORD_COLUMNS))
+        per_case = {
+            arm.name: _RECORD_CASE_S if arm.peer else _CASE_ROWS * 1e-6 * _microseconds(arm)
+            for arm in arms
+        }
+        return cases * sum(cells[name] * s for name, s in per_case.items())
+    tables = tables_of(scenario).values()
+    rows = {one.name: [_weight(one) * n for n in one.rows_of(_source(one)[0])] for one in tables}
+    timed = sum(sum(rows[one.name][len(one.setups) :]) for one in tables)
+    every = sum(map(sum, rows.values()))
+    commits = sum(len(one.commits) for one in tables)
+    batches = 0 if scenario.stream is None else scenario.stream.batches
+    # a process without Spark has no second core
+    cores = 1.0 if scenario.measure.exchange == "spark" else 2.0
+    seconds = {
+        arm.name: (_PEER_CELL_S if arm.peer else _CELL_S)
+        + (len(rows) - 1) * _TABLE_S
+        + commits * _COMMIT_S
+        + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
+        + len(scenario.queries) * (_QUERY_S + timed * 1e-6 * _QUERY_MICROSECONDS)
+        + _of_file_groups(scenario)
+        + timed * 1e-6 * _microseconds(arm) * _passes(scenario, arm) * cores
+        + every * 1e-6 * _CHECK_MICROSECONDS[scenario.table_of(arm).type]
+        for arm in arms
+    }
+    return (
+        _POINT_S
+        + every * 1e-6 * _ORACLE_MICROSECONDS
+        + sum(cells[name] * s for name, s in seconds.items())
+    )
+
+
+def _inputs_s(scenario: Scenario, cache: Path | None) -> float:
+    """Seconds for making the input that does not exist yet."""
+    rows = 0.0
+    for table in tables_of(scenario).values():
+        if not are_prepared(table, cache):
+            source, _ = _source(table)
+            made_up = source if isinstance(table.data, ShapesData) else 0
+            rows += _weight(table) * (made_up + sum(table.rows_of(source)))
+    return rows * 1e-6 * _INPUT_MICROSECONDS
+
+
+def _passes(scenario: Scenario, arm: Arm) -> float:
+    """How often as long a row of `arm` takes as one that crosses once and meets a stored one."""
+    if arm.strategy is None:
+        return 1.0
+    return hops_of(scenario, arm) * (1.0 if scenario.setups else _INTO_NOTHING)
 
 
 def _weight(scenario: Scenario) -> float:
@@ -122,7 +173,7 @@ def _weight(scenario: Scenario) -> float:
     data = scenario.data
     if not isinstance(data, ShapesData):
         return 1.0
-    return (data.columns / _COLUMNS + data.shape.row_bytes / _ROW_BYTES) / 2
+    return data.columns / _COLUMNS + data.shape.row_bytes / _ROW_BYTES
 
 
 def _of_file_groups(scenario: Scenario) -> float:
@@ -133,41 +184,73 @@ def _of_file_groups(scenario: Scenario) -> float:
     return data.partitions * scenario.table.buckets * _FILE_GROUP_S
 
 
-def _of_several(scenario: Scenario, rows: float) -> float:
-    """Seconds of a cell with several tables or queries that do not depend on the strategy."""
-    if not writes_several(scenario):
-        return 0.0
-    commits = sum(len(one.commits) for one in tables_of(scenario).values())
-    per_query = _QUERY_S + rows * 1e-6 * _QUERY_MICROSECONDS
-    return commits * _COMMIT_S + len(scenario.queries) * per_query
-
-
 def _microseconds(arm: Arm) -> float:
     usual = _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
     return _OTHER_EXECUTIONS.get((arm.subject, arm.options.execution or ""), usual)
 
 
-def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
-    """Seconds of each arm in the newest run of the scenario; none if that had other data.
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """An earlier run: its seconds before the first cell, and those of an arm's cell with all that followed
+    before the next cell, such as its checks."""
+
+    start_s: float
+    cell_s: Mapping[str, float]
+
+    def seconds(self, cells: Mapping[str, int]) -> float:
+        return self.start_s + sum(n * self.cell_s[arm] for arm, n in cells.items())
+
+
+_LONGEST_REST_S = 600.0
+"""What follows a cell takes no longer: the rest of a longer pause is that of a run which was resumed."""
+
+
+def _earlier(scenario: Scenario, arms: Collection[str], results: Path) -> _Earlier | None:
+    """The newest run of the scenario in `results`, else among its reference runs; None without one that has
+    the same data and all `arms`.
 
     The arms of a sweep and of shapes have names that tell their data.
     """
-    try:
-        run = load_run(resolve_run(scenario.name, results))
-    except LabError:
-        return {}
-    then, now = asked_of(run.header.scenario_content), asked(scenario)
-    other = any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset"))
-    if other and not (then.get("sweep") or then.get("shapes")):
-        return {}
-    queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
+    for folder in (results, results / "reference"):
+        try:
+            run = load_run(resolve_run(scenario.name, folder))
+        except LabError:
+            continue
+        then, now = asked_of(run.header.scenario_content), asked(scenario)
+        several = then.get("sweep") or then.get("shapes")
+        other = any(then.get(key) != now.get(key) for key in _DATA)
+        if (other and not several) or len(run.cells) < 2:
+            continue
+        found = _whole_cells(run)
+        if found.cell_s.keys() >= set(arms):
+            return found
+    return None
+
+
+_DATA = ("data", "setup", "commit", "dataset", "codec", "queries", "stream")
+
+
+def _whole_cells(run: Run) -> _Earlier:
+    cells = sorted(run.cells, key=lambda cell: cell.started_at)
+    begun = [datetime.fromisoformat(cell.started_at) for cell in cells]
+    clocks = [_clock_s(cell) for cell in cells]
+    rests = [
+        min(_LONGEST_REST_S, max(0.0, (later - start).total_seconds() - clock))
+        for (start, later), clock in zip(pairwise(begun), clocks, strict=False)
+    ]
+    rests.append(median(rests))  # nobody wrote down when the last cell's checks ended
     seconds: dict[str, list[float]] = {}
-    for cell in run.cells:
-        whole = [sample for sample in cell.samples if sample.commit is None]
-        if any(sample.metric == "seconds" for sample in whole):
-            timed = [s.value for s in whole if s.metric in ("seconds", OPEN_TABLES, *queries)]
-            seconds.setdefault(cell.arm, []).append(sum(timed))
-    return {arm: median(values) for arm, values in seconds.items()}
+    for cell, clock, rest in zip(cells, clocks, rests, strict=True):
+        seconds.setdefault(cell.arm, []).append(clock + rest)
+    started = datetime.fromisoformat(run.header.started_at)
+    return _Earlier(
+        min(_LONGEST_REST_S, (begun[0] - started).total_seconds()),
+        {arm: mean(values) for arm, values in seconds.items()},
+    )
+
+
+def _clock_s(cell: MeasuredCell) -> float:
+    return sum(s.value for s in cell.samples if s.metric == "seconds" and s.commit is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any, cast
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario import hudi_options
 from serde_lab.scenario.hudi_options import OPERATION, in_scenario_keys, table_options
 from serde_lab.scenario.model import Arm, Scenario, TopologySection
+from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
@@ -44,23 +46,44 @@ class CellPlan:
     order: int
 
 
-def cells_of(scenario: Scenario, arms: Sequence[Arm], first_round: int = 0) -> list[CellPlan]:
+def cells_of(
+    scenario: Scenario,
+    arms: Sequence[Arm],
+    first_round: int = 0,
+    warm: bool = False,
+) -> list[CellPlan]:
     """Every cell in measuring order: warm-up rounds first; the seed shuffles the arms of a round.
 
-    Rounds are numbered from `first_round`, warm-up rounds included.
+    Rounds are numbered from `first_round`, warm-up rounds included, which are left out in a session that is
+    `warm` already.
     """
     shuffled = random.Random(scenario.measure.seed)
     names = [arm.name for arm in arms]
     cells = []
-    for place_of_round in range(scenario.measure.warmup + scenario.measure.rounds):
+    for place_of_round in range(scenario.measure.all_rounds):
         number, warmup = first_round + place_of_round, place_of_round < scenario.measure.warmup
         order = names.copy()
         shuffled.shuffle(order)
+        if warmup and warm:
+            continue
         cells += [
             CellPlan(f"r{number:02d}-{name}", name, number, warmup, place)
             for place, name in enumerate(order)
         ]
     return cells
+
+
+def cells_of_points(points: Sequence[tuple[SweepPoint, Sequence[Arm]]]) -> list[list[CellPlan]]:
+    """The cells of each point with its arms; no two points share the number of a round.
+
+    The points of `[shapes]` share a session, which the first of them warms up.
+    """
+    rounds = [point.scenario.measure.all_rounds for point, _ in points]
+    firsts = accumulate(rounds, initial=0)
+    return [
+        cells_of(point.scenario, arms, first, warm=point.of_shapes and first > 0)
+        for (point, arms), first in zip(points, firsts, strict=False)
+    ]
 
 
 def serde_options(arm: Arm) -> SerdeOptions:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,17 +23,18 @@ from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
-from serde_lab.lab.plan import CellPlan, cells_of, serde_options
+from serde_lab.lab.plan import CellPlan, cells_of_points, serde_options
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent, check_work, kept_as, work_folder
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.search import Search, planned_search
+from serde_lab.lab.search import OpenCells, Search, planned_search
 from serde_lab.lab.session.run_session import (
     Measured,
     RunSession,
+    SessionOfPoints,
     SessionsApart,
     heap_of,
     session_settings,
@@ -91,11 +93,8 @@ def run_scenario(
             progress.message(f"{name} is missing: {reason}")
         if points[0].peers.note:
             progress.message(points[0].peers.note)
-        per_point = scenario.measure.warmup + scenario.measure.rounds
-        plans = [
-            cells_of(point.scenario, point.here, number * per_point)
-            for number, point in enumerate(points)
-        ]
+        shared = stack.enter_context(SessionOfPoints(settings, work))
+        plans = cells_of_points([(point.at, point.here) for point in points])
         searching = scenario.search is not None
         if searching:
             rungs = planned_search(scenario, chosen_arms(scenario, settings.arms), settings)
@@ -110,7 +109,11 @@ def run_scenario(
             if todo or searching:
                 place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
-                not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
+                of_shapes = point.at.of_shapes
+                cells = partial(_table_cells, shared=shared) if of_shapes else _table_cells
+                not_kept += _measure(
+                    point, todo, place, writer, settings, progress, given_up, cells
+                )
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
         if resume is not None:
@@ -169,6 +172,7 @@ def _measure(
     settings: RunSettings,
     progress: Progress,
     given_up: dict[str, str],
+    table_cells: OpenCells,
 ) -> list[str]:
     """Measure the cells `todo` of one point; arms that fail are added to `given_up`.
 
@@ -198,12 +202,12 @@ def _measure(
         kinds={arm.name: rows_kind(point.scenario, arm) for arm in point.arms},
     )
     if point.scenario.search is not None:
-        arms = Search(point, settings, writer, rounds, _table_cells).run(work, progress)
+        arms = Search(point, settings, writer, rounds, table_cells).run(work, progress)
         point = replace(point, arms=arms)
     else:
-        with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+        with closing(codec) if codec else table_cells(point, settings, work, progress) as cells:
             rounds.run(todo, cells)
-    # the session has ended, and nobody is left who could tell the referee what the frames lack
+    # the session's workers have ended: none is left who could tell the referee what the frames lack
     if isinstance(checks, CellChecks):
         _call_referee(point, rounds, checks, writer, work / "referee", began_s)
     return rounds.not_kept
@@ -274,16 +278,22 @@ def chosen_points(
 
 @contextmanager
 def _table_cells(
-    point: PreparedPoint, settings: RunSettings, work: Path, progress: Progress
+    point: PreparedPoint,
+    settings: RunSettings,
+    work: Path,
+    progress: Progress,
+    shared: SessionOfPoints | None = None,
 ) -> Iterator[Cells]:
     """The cells of a point that writes tables, its set-up table written.
 
-    They run in this process without Spark, in a Spark session, or in several sessions that take turns.
+    They run in this process without Spark, in a Spark session, which may be `shared` with other points, or in
+    several sessions that take turns.
     """
     scenario, sessions = point.scenario, point.peers.sessions
     all_in_the_jvm = any(arm.kind == "peer" or arm.control in FORMAT_CONTROLS for arm in point.here)
     tidy_heap = all_in_the_jvm or any(is_large(table.inputs) for table in point.tables)
     several = point.tables if writes_several(scenario) else ()
+    unwarmed = False
     with ExitStack() as stack:
         cells: Cells
         if scenario.measure.exchange != "spark":
@@ -293,18 +303,37 @@ def _table_cells(
             else:
                 cells = TableCells(scenario, point.inputs, work, engine)
         else:
-            progress.message("starting Spark")
             measured = Measured(scenario, point.inputs, settings, work, tidy_heap, several)
             if len(sessions) > 1:
+                progress.message("starting Spark")
                 check_heaps([heap_of(scenario, settings, plan) for plan in sessions])
                 cells = stack.enter_context(SessionsApart(sessions, measured))
+            elif shared is not None:
+                session, new = shared.session(scenario, sessions[0], progress)
+                stack.callback(session.settle)
+                cells = measured.cells(session, work)
+                unwarmed = new and bool(point.at.factor)
             else:
+                progress.message("starting Spark")
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))
                 cells = measured.cells(session, work)
         if any(table.inputs.setups for table in point.tables):
             progress.message("writing the set-up table")
         cells.set_up()
+        if unwarmed:
+            _warm_up(point, cells, progress)
         yield cells
+
+
+def _warm_up(point: PreparedPoint, cells: Cells, progress: Progress) -> None:
+    """Measure the warm-up rounds of a session that has missed those of the first point, and keep nothing."""
+    progress.message("warming up")
+    for number in range(point.scenario.measure.warmup):
+        for arm in point.here:
+            name = f"warm-up-{number}-{arm.name}"
+            with suppress(Exception):  # whatever an arm raises, it raises again when it counts
+                cells.cell(name, arm).measure()
+            cells.discard(name)
 
 
 def is_large(inputs: PreparedInputs) -> bool:

@@ -102,6 +102,11 @@ class Measure(ScenarioSection):
     worker_memory_mb: Annotated[int, Field(ge=64, le=10**7)] = 1024
     driver_memory_mb: Annotated[int, Field(ge=512, le=10**7)] = 4096
 
+    @property
+    def all_rounds(self) -> int:
+        """The number of rounds with those that warm up."""
+        return self.warmup + self.rounds
+
 
 class Codec(ScenarioSection):
     """`[codec]`: what is encoded and decoded if `measure.exchange` is "none"."""
@@ -267,22 +272,23 @@ class ShapeFactor(ScenarioSection):
     """`[[shapes.factor]]`: a key and the values that it has at one point after the other.
 
     One of the values is the file's own, that of the middle. `also` gives other keys that change with it,
-    each with as many values.
+    each with as many values. `rounds` are the most rounds that each value has, () for those of
+    `measure.rounds` everywhere.
     """
 
     name: Name
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float | str, ...], Field(min_length=2)]
     also: dict[str, tuple[int | float | str, ...]] = Field(default_factory=dict)
+    rounds: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = ()
 
     def settings(self, place: int) -> dict[str, int | float | str]:
         """Every key that has its value number `place`, with that value."""
         return {self.key: self.values[place], **{key: v[place] for key, v in self.also.items()}}
 
     def is_end(self, place: int) -> bool:
-        """Whether a value is an extreme: the first or last of numbers, and any of words."""
-        words = any(isinstance(value, str) for value in self.values)
-        return words or place in (0, len(self.values) - 1)
+        """Whether a value is an extreme, the first or the last."""
+        return place in (0, len(self.values) - 1)
 
 
 class Shapes(ScenarioSection):

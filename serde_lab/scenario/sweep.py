@@ -191,6 +191,8 @@ def _points_of_shapes(scenario: Scenario, shapes: Shapes, parse: Parse) -> Itera
             if value == middle:
                 continue
             settings = factor.settings(place)
+            if factor.rounds:
+                settings["measure.rounds"] = min(scenario.measure.rounds, factor.rounds[place])
             changed = parse(
                 apply_overrides(content, settings.items()), f"{factor.key} = {value_text(value)}"
             )
@@ -283,6 +285,11 @@ def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
         for key in (factor.key, *factor.also):
             yield from _not_measured(f"{where}.key", key)
         lengths = list(_lengths(where, factor.key, len(factor.values), factor.also))
+        if factor.rounds and len(factor.rounds) != len(factor.values):
+            clause = (
+                f"has {len(factor.rounds)} numbers, but {factor.key!r} has {len(factor.values)}"
+            )
+            lengths.append(Problem(f"{where}.rounds", clause))
         yield from lengths
         if len(set(map(value_text, factor.values))) < len(factor.values):
             yield Problem(f"{where}.values", "has a value twice")

@@ -15,7 +15,7 @@ from serde_lab.lab.cells.dataset_cells import DatasetCells, together
 from serde_lab.lab.cells.table_cells import InProcess
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.query_answers import TOLERANCE, QueryAnswers
-from serde_lab.lab.needs import disk_need, estimate_seconds
+from serde_lab.lab.needs import disk_need, estimate_run
 from serde_lab.lab.run_points import planned, prepared
 from serde_lab.lab.run_settings import RunSettings, Silent
 from serde_lab.lab.runner import run_scenario
@@ -214,7 +214,8 @@ def test_the_estimate_counts_every_table_and_query(tmp_path: Path) -> None:
     one = load_scenario("tpch_all", ["queries=[]", "dataset=[]"])
     several, asked = load_scenario("tpch_all", ["queries=[]"]), load_scenario("tpch_all")
     seconds = [
-        estimate_seconds(scenario, scenario.arms, tmp_path)[0] for scenario in (one, several, asked)
+        estimate_run([(point, one.arms) for point in sweep_points(scenario)], tmp_path, tmp_path)[0]
+        for scenario in (one, several, asked)
     ]
     assert seconds == sorted(seconds)
     assert len(set(seconds)) == 3

@@ -12,11 +12,12 @@ import pytest
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.checks import cell_checks
 from serde_lab.lab.inputs.prepared import prepare_inputs
+from serde_lab.lab.plan import cells_of_points
 from serde_lab.lab.run_settings import RunSettings
-from serde_lab.lab.runner import run_scenario
+from serde_lab.lab.runner import chosen_points, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.identity import data_hash
-from serde_lab.scenario.loading import parse_scenario
+from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.model import Scenario
 
 ROWS = 1200
@@ -191,3 +192,13 @@ def test_buckets_that_a_hot_bucket_does_not_fit_are_refused() -> None:
 def test_a_scenario_of_shapes_survives_being_written_down() -> None:
     one = scenario({"nesting": "maps", "keys": "uuid", "skew": "key", "versions": 100})
     assert parse_scenario(one.to_json()) == one
+
+
+def test_only_the_first_point_warms_up_and_no_two_share_a_round() -> None:
+    plans = cells_of_points(chosen_points(load_scenario("shapes"), ()))
+    first, *others = plans
+    assert [cell.warmup for cell in first].count(True) == 5
+    assert not [cell for plan in others for cell in plan if cell.warmup]
+    rounds = [{cell.round for cell in plan} for plan in plans]
+    assert len(set().union(*rounds)) == sum(map(len, rounds))
+    assert len({cell.name for plan in plans for cell in plan}) == sum(map(len, plans))

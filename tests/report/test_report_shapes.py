@@ -14,7 +14,7 @@ from serde_lab.analysis.shapes import unpaired_ratio
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.report import render
-from serde_lab.report.page import Page, Points, Sentence
+from serde_lab.report.page import Page, Points, Sentence, Table
 from serde_lab.report.plots.drawings import Multiples
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
@@ -109,6 +109,7 @@ def make_run(results: Path, wrong: str = "", rounds: tuple[float, ...] = ROUNDS)
                 # the arms' noise differs, so that their ratio has an interval
                 noisy = base * (noise if name == "slow" else noise**0.5)
                 writer.sample(cell, "seconds", noisy, commit=1)
+                writer.sample(cell, "tree_cpu_s", 3 * noisy, commit=1)
                 writer.sample(cell, "rows", ROWS, commit=1)
                 writer.sample(cell, "phase_wall_s", noisy / 2, commit=1, phase="map.encode")
                 writer.sample(cell, "phase_cpu_s", noisy / 2, commit=1, phase="map.encode")
@@ -144,6 +145,7 @@ def test_costs_are_relative_to_the_middle_by_row_value_and_byte(path: Path) -> N
     assert wide["per_byte"]["value"] == pytest.approx(2.5)
     assert (wide["kinder"], wide["verdict"]) == ("byte", "more than twice")
     assert wide["serde"]["value"] == pytest.approx(2.5)
+    assert wide["cpu"]["value"] == pytest.approx(2.5)
     assert found["width", 5, "slow"]["per_value"]["value"] == pytest.approx(1)
     long = found["string_bytes", 2000, "fast"]
     assert long["per_value"]["value"] == pytest.approx(20)
@@ -173,6 +175,31 @@ def test_arms_change_places_only_where_both_intervals_say_so(path: Path, page: P
     assert heading == "width 300"
     assert text.startswith("`fast` is faster in the middle (0.5")
     assert "but slower here (3.0" in text
+
+
+def test_the_rule_is_judged_for_each_arm_at_each_extreme(path: Path, page: Page) -> None:
+    (table,) = [one for one in page.sections[0].blocks if getattr(one, "name", "") == "shapes-rule"]
+    assert isinstance(table, Table)
+    assert [column.key for column in table.columns] == ["extreme", "slow", "fast"]
+    rows = {str(row[0].text): row[1:] for row in table.rows}
+    assert list(rows) == ["width 5", "width 300", "string_bytes 2,000", "keys uuid"]
+    slow, fast = rows["width 300"]
+    assert (slow.tone, fast.tone) == ("muted", "bad")
+    assert slow.note.endswith(": at most twice")
+    wide = costs(path)["width", 300, "fast"]["per_byte"]
+    assert fast.value == pytest.approx(wide["value"])
+    low, high, said = fast.note.replace(" to ", ": ").split(": ")
+    assert float(low) == pytest.approx(wide["low"], abs=0.06)
+    assert float(high) == pytest.approx(wide["high"], abs=0.06)
+    assert said == "more than twice"
+
+
+def test_the_rule_names_what_rounds_leave_open(tmp_path: Path) -> None:
+    page = run_page(load_run(make_run(tmp_path, rounds=(0.7, 1.0, 1.3))))
+    (table,) = [one for one in page.sections[0].blocks if getattr(one, "name", "") == "shapes-rule"]
+    assert isinstance(table, Table)
+    fast = {str(row[0].text): row[2] for row in table.rows}["width 300"]
+    assert (fast.tone, fast.note.split(": ")[1]) == ("warn", "perhaps more than twice")
 
 
 def test_a_single_round_decides_nothing(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def test_a_point_differs_from_the_middle_in_its_factor_alone() -> None:
             new, old = point.scenario.to_json()[place][batch], content[place][batch]
             changed |= {f"{place}.1.{key}" for key in new if new[key] != old[key]}
         assert changed == {factor.key, *factor.also}
+        measure = {**content["measure"], "rounds": point.scenario.measure.rounds}
+        assert point.scenario.to_json()["measure"] == measure
     assert len({data_hash(point.scenario) for point in others}) == len(others)
 
 
@@ -47,11 +49,21 @@ def test_all_arms_measure_the_ends_and_few_what_is_between() -> None:
     arms = {point.mark: point.arms(SCENARIO.arms) for point in sweep_points(SCENARIO)}
     few = {mark for mark, found in arms.items() if len(found) == 2}
     assert few == {
-        "width-100", "strings-0.5", "decimals-0.4", "partitions-100",
+        "width-100", "strings-0.5", "nesting-structs", "nesting-lists", "decimals-0.4", "keys-uuid",
+        "partitions-100", "skew-bucket",
         "updates-0.05", "rows-10000", "rows-1000000",
     }  # fmt: skip
     assert [arm.name for arm in arms["width-100"]] == ["internal_row@width-100", "arrow@width-100"]
     assert all(len(found) == 5 for mark, found in arms.items() if mark not in few)
+
+
+def test_values_whose_cells_take_long_have_fewer_rounds() -> None:
+    rounds = {point.mark: point.scenario.measure.rounds for point in sweep_points(SCENARIO)}
+    few = {"width-300", "string_bytes-2000", "partitions-3000", "rows-3000000"}
+    assert {mark for mark, number in rounds.items() if number == 2} == few
+    assert {number for mark, number in rounds.items() if mark not in few} == {3}
+    once = load_scenario("shapes", ["measure.rounds=1"])
+    assert {point.scenario.measure.rounds for point in sweep_points(once)} == {1}
 
 
 def test_the_factors_are_those_that_the_title_names() -> None:
@@ -89,6 +101,9 @@ def changed(**shapes: Any) -> str:
         ({"factor": {"also": {"table.buckets": [1]}}}, "gives 'table.buckets' 1 values, but"),
         ({"factor": {"also": {"table.buckets": [1, 4]}}},
          "gives 'table.buckets' 4 in the middle, but the file has 8"),
+        ({"factor": {"rounds": [3]}},
+         "shapes.factor.width.rounds: has 1 numbers, but 'data.columns' has 2"),
+        ({"factor": {"rounds": [3, 0]}}, "found 0, expected a number from 1"),
         ({"factor": {"name": "a b"}}, "expected letters, digits"),
     ],
 )  # fmt: skip

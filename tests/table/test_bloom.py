@@ -129,3 +129,16 @@ def test_the_dynamic_form_is_read() -> None:
 def test_a_damaged_filter_is_a_sentence(text: str, code: str) -> None:
     with pytest.raises(TableError, match=rf"^f: its bloom filter \({code}\) is damaged"):
         BloomFilter.from_footer(text, code, "f")
+
+
+@pytest.mark.parametrize("count", [2, 65, 1024, 1025])
+def test_few_keys_of_many_lengths_have_the_bits_of_each_alone(count: int) -> None:
+    """They are padded to one length; more of them, or longer ones, are sorted by length."""
+    keys = [("é" * (n % 33))[: n % 33] + "x" * (n % 4) + str(n) for n in range(count)]
+    keys = [key for key in keys if len(key.encode()) <= 64]
+    together, alone = BloomBuilder(count), BloomBuilder(count)
+    half = len(keys) // 2
+    together.add(pa.chunked_array([keys[:half], keys[half:]], pa.string()))
+    for key in keys:
+        alone.add(pa.array([key]))
+    assert together.to_footer() == alone.to_footer()

@@ -107,6 +107,8 @@ class Bench:
         if self._local:
             daemons = self._daemons - {os.getpid()}
             end_processes(daemons, started_by(daemons, _CELL_VARIABLE))
+            # otherwise Spark would hand the next task to a worker that is gone
+            self._context.environment.pop(_CELL_VARIABLE, None)
         self._daemons = set()
 
     def collect_garbage(self) -> None:

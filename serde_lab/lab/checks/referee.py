@@ -1,6 +1,6 @@
 """Has frames of the real run decoded by a referee that can know the rows from nothing but the frames.
 
-The frames are drawn at random in the tasks that receive them. After the session's processes have ended, a
+The frames are drawn at random in the tasks that receive them. After the workers of all cells have ended, a
 new process decodes them in namespaces (`isolation`) that hold only Python, packages, frames, schema and
 options. Its rows must be in the table; those that are not must be rows of the input that lost to others.
 """

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from serde_lab.errors import SetupError, outcome_of
@@ -24,7 +25,7 @@ from serde_lab.lab.cells.dataset_cells import DatasetCells, SparkQueries
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.cells.table_cells import TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedInputs, PreparedTable
-from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.session.worker_environment import WORKER_PYTHON
 from serde_lab.scenario.model import UPSERT_CONTROLS, Arm, Scenario
@@ -68,6 +69,45 @@ class RunSession(AbstractContextManager["RunSession"]):
         finally:
             self.bench.end_workers()
             stop_session(self.spark)
+
+    def settle(self) -> None:
+        """End the workers of the last cell, and have the JVM drop the shuffles of all cells so far."""
+        self.bench.end_workers()
+        self.bench.collect_garbage()
+
+
+class SessionOfPoints(AbstractContextManager["SessionOfPoints"]):
+    """The session of one point after another, for as long as the points want equal settings."""
+
+    def __init__(self, settings: RunSettings, work: Path) -> None:
+        self._settings, self._work = settings, work
+        self._stack = ExitStack()
+        self._number = 0
+        self._wanted: SessionSettings | None = None
+        self._open: RunSession | None = None
+
+    def session(
+        self, scenario: Scenario, plan: SessionPlan, progress: Progress
+    ) -> tuple[RunSession, bool]:
+        """The session for a point, and whether it is new."""
+        wanted = session_settings(scenario, self._settings, plan, "", "")
+        if self._open is not None and wanted == self._wanted:
+            return self._open, False
+        self._stack.close()
+        progress.message("starting Spark")
+        self._number += 1
+        work = self._work / f"session-{self._number}"
+        self._open = self._stack.enter_context(RunSession(scenario, self._settings, work, plan))
+        self._wanted = wanted
+        return self._open, True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 def session_settings(

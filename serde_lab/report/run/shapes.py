@@ -23,6 +23,7 @@ from serde_lab.report.page import (
     Section,
     Sentence,
     Table,
+    Tone,
     ratio_cell,
 )
 from serde_lab.report.plots.drawings import Line, Lines, Multiples, SmallPanel
@@ -180,6 +181,7 @@ def shapes_section(facts: RunValues) -> Section | None:
         lead,
         missing if found.missing else None,
         _figure(found),
+        rule_table(found),
         _changes(found),
         shapes_table(found),
     )
@@ -325,6 +327,41 @@ def _changes(found: ShapeCosts) -> Points | Sentence:
     )  # fmt: skip
 
 
+def rule_table(found: ShapeCosts) -> Table:
+    """Whether each arm keeps to the rule at each extreme: at most twice the middle, by the kinder unit."""
+    columns = (
+        Column("extreme", "extreme", numeric=False),
+        *(Column(arm, arm, about="cost relative to the middle") for arm in found.arms),
+    )
+    return Table(
+        "shapes-rule",
+        "At the extremes no arm should cost more than twice the middle, by value or by byte, whichever is"
+        " kinder: seconds, with 95 % intervals, and what these say",
+        columns,
+        tuple(
+            (
+                Cell(f"{factor} {_value(value)}", f"{factor}-{value}", header=True),
+                *(_ruled(found.of(arm, factor).get(value)) for arm in found.arms),
+            )
+            for factor, value in found.extremes
+        ),
+    )
+
+
+def _ruled(one: ShapeCost | None) -> Cell:
+    if one is None:
+        return MISSING
+    said = one.verdict or "at most twice"
+    note = f"{one.kinder.range}: {said}" if one.kinder.range else said
+    return Cell(one.kinder.text, one.kinder.value, note, _tone(one))
+
+
+def _tone(one: ShapeCost) -> Tone:
+    if not one.verdict:
+        return "muted"
+    return "bad" if one.verdict == "more than twice" else "warn"
+
+
 def shapes_table(found: ShapeCosts) -> Table:
     """Every arm at every point: its seconds, and each cost relative to the middle with its interval."""
     columns = (
@@ -336,6 +373,7 @@ def shapes_table(found: ShapeCosts) -> Table:
         Column("per_value", "per value", about="an innermost value, nulls with them"),
         Column("per_byte", "per byte", about="of the rows as Arrow holds them"),
         Column("serde", "SerDe CPU", about="CPU time of SerDe, by value or by byte, the kinder"),
+        Column("cpu", "CPU", about="CPU time of all processes, by value or by byte, the kinder"),
         Column("verdict", "by the kinder", numeric=False),
     )
     return Table(
@@ -354,11 +392,7 @@ def _row(one: ShapeCost) -> tuple[Cell, ...]:
         Cell(notation.seconds(one.seconds), one.seconds),
         *(
             ratio_cell(ratio, with_doubt=False)
-            for ratio in (one.per_row, one.per_value, one.per_byte, one.serde)
+            for ratio in (one.per_row, one.per_value, one.per_byte, one.serde, one.cpu)
         ),
-        Cell(
-            one.verdict or "at most twice",
-            one.verdict,
-            tone="bad" if one.verdict == "more than twice" else "warn" if one.verdict else "muted",
-        ),
+        Cell(one.verdict or "at most twice", one.verdict, tone=_tone(one)),
     )

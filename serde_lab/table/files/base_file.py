@@ -244,8 +244,8 @@ class BaseFileWriter:
 
     def _footer(self) -> dict[str, str]:
         bloom = BloomBuilder(self._appended + self._carried)
-        for keys in self._keys:
-            bloom.add(keys)
+        if self._keys:
+            bloom.add(pa.chunked_array(self._keys))
         footer = CALENDAR | {BLOOM_KEY: bloom.to_footer(), BLOOM_TYPE_KEY: SIMPLE}
         if self._range.least is not None and self._range.greatest is not None:
             footer |= {MIN_KEY: self._range.least, MAX_KEY: self._range.greatest}

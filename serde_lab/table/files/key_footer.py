@@ -19,6 +19,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,8 @@ _MURMUR = 1
 _M = np.uint32(0x5BD1E995)
 # few long keys are hashed one by one: a numpy call for each word would cost more
 _FEW_KEYS, _LONG_BYTES = 32, 1024
+# so few keys of several lengths are padded to one: each length would need calls of its own
+_FEW_MIXED_KEYS, _SHORT_BYTES = 1024, 64
 _KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
 
 
@@ -129,7 +132,10 @@ class BloomBuilder:
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Add all of `keys`, which must not have nulls."""
-        chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+        if len(keys) <= _KEYS_AT_ONCE:
+            chunks = [keys]  # a call costs more than to put a few keys together
+        else:
+            chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
         for chunk in chunks:
             for _, positions in _positions(chunk, self._rounds, self._bits):
                 self._set[positions.reshape(-1)] = 1
@@ -163,13 +169,20 @@ def _parse(raw: bytes, type_code: str) -> BloomFilter:
 def _positions(
     keys: pa.Array | pa.ChunkedArray, rounds: int, bits: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Groups of keys of equal length: their indices, shape (n,), and bit positions, shape (rounds, n)."""
+    """Groups of keys: their indices, shape (n,), and bit positions, shape (rounds, n).
+
+    The keys of a group are of equal length, except for a few short ones.
+    """
     strings = StringBytes.of(keys)
     lengths = strings.lengths
     if not len(lengths):
         return
     order = np.arange(len(lengths))
-    if int(lengths.min()) != int(lengths.max()):
+    longest = int(lengths.max())
+    if int(lengths.min()) != longest:
+        if len(lengths) <= _FEW_MIXED_KEYS and longest <= _SHORT_BYTES:
+            yield order, _bits(_padded(strings, longest), lengths, rounds, bits)
+            return
         # sorted by length, keys of one length form a matrix of bytes as they are stored
         order = np.argsort(lengths, kind="stable")
         strings = StringBytes.of(keys.take(pa.array(order)))
@@ -180,33 +193,51 @@ def _positions(
         for start in range(first, last, _KEYS_AT_ONCE):
             stop = min(start + _KEYS_AT_ONCE, last)
             cut = strings.data[strings.offsets[start] : strings.offsets[stop]]
-            yield order[start:stop], _bits(cut.reshape(stop - start, length), rounds, bits)
+            matrix = cut.reshape(stop - start, length)
+            yield order[start:stop], _bits(matrix, length, rounds, bits)
 
 
-def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[np.int64]:
+def _padded(strings: StringBytes, width: int) -> npt.NDArray[np.uint8]:
+    """A row of `width` bytes for each string, with zeros after its own."""
+    place = np.arange(width)
+    at = strings.offsets[:-1, None] + place
+    matrix = strings.data[np.minimum(at, len(strings.data) - 1)]
+    matrix[place >= strings.lengths[:, None]] = 0
+    return matrix
+
+
+def _bits(
+    matrix: npt.NDArray[np.uint8],
+    lengths: int | npt.NDArray[np.int64],
+    rounds: int,
+    bits: int,
+) -> npt.NDArray[np.int64]:
     """The bit position of each key (a row of `matrix`) in every round; shape (rounds, n).
 
-    All rounds are computed before any bit is set: setting bits between rounds drives the shared words out of
-    the second-level cache. Positions are int64, numpy's own index type: it would first convert and write out
-    any other.
+    `lengths` is the length of all keys, or of each, if rows end with padding. All rounds are computed before
+    any bit is set: setting bits between rounds drives the shared words out of the second-level cache.
+    Positions are int64, numpy's own index type: it would first convert and write out any other.
     """
-    count, length = matrix.shape
-    if count <= _FEW_KEYS and length >= _LONG_BYTES * count:
+    count, width = matrix.shape
+    if count <= _FEW_KEYS and width >= _LONG_BYTES * count:
         return np.array([_bits_of_one(key, rounds, bits) for key in matrix], np.int64).T
-    words, tail = _mixed(matrix)
-    modulus, seed = np.uint32(bits), np.uint32(length)
+    if isinstance(lengths, int):
+        words, tail = _mixed(matrix)
+        seed: _Words = np.uint32(lengths)
+    else:
+        words, tail = _mixed_of_padded(matrix, lengths)
+        seed = lengths.astype(np.uint32)
+    modulus = np.uint32(bits)
     h = np.zeros(count, np.uint32)
-    spare, multiple = np.empty_like(h), np.empty_like(h)
-    found = np.empty((rounds, count), np.int64)
-    for row in found:
+    spare = np.empty_like(h)
+    hashes = np.empty((rounds, count), np.uint32)
+    for row in hashes:
         h ^= seed
         _finish(h, words, tail, spare)
-        # |h|; 2³¹ stays itself
-        np.abs(h.view(np.int32), out=spare.view(np.int32))
-        np.floor_divide(spare, modulus, out=multiple)
-        multiple *= modulus
-        np.subtract(spare, multiple, out=row, casting="unsafe")
-    return found
+        row[:] = h
+    # |h|; 2³¹ stays itself
+    np.abs(hashes.view(np.int32), out=hashes.view(np.int32))
+    return (hashes - hashes // modulus * modulus).astype(np.int64)
 
 
 def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int]:
@@ -242,19 +273,15 @@ def _over_words(seed: int, words: npt.NDArray[np.uint32]) -> int:
     return int(h[-1])
 
 
-def _mixed(
-    matrix: npt.NDArray[np.uint8],
-) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
+_Words: TypeAlias = np.uint32 | npt.NDArray[np.uint32]
+_Step: TypeAlias = tuple[_Words, _Words]
+"""A factor and a word: M and a mixed word, for each key or for all; 1 and 0 where a key has ended."""
+
+
+def _mixed(matrix: npt.NDArray[np.uint8]) -> tuple[list[_Step], _Step | None]:
     """The half of murmur2 that does not depend on the seed: each 4-byte word mixed, the tail as one int."""
     whole, left = divmod(matrix.shape[1], 4)
-    words = []
-    if whole:
-        block = np.ascontiguousarray(matrix[:, : 4 * whole]).view("<u4")
-        for column in range(whole):
-            k = block[:, column] * _M
-            k ^= k >> np.uint32(24)
-            k *= _M
-            words.append(k)
+    words: list[_Step] = [(_M, word) for word in _mixed_words(matrix, whole)]
     if not left:
         return words, None
     # Hadoop's tail: signed bytes, the last one lowest
@@ -264,22 +291,50 @@ def _mixed(
         tail ^= signed[:, left - 2] << 8
     if left >= 3:
         tail ^= signed[:, left - 3] << 16
-    return words, tail.view(np.uint32)
+    return words, (_M, tail.view(np.uint32))
+
+
+def _mixed_of_padded(
+    matrix: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]
+) -> tuple[list[_Step], _Step]:
+    """The same for keys of these lengths in rows that zeros pad."""
+    whole, left = lengths // 4, lengths % 4
+    words: list[_Step] = []
+    for number, word in enumerate(_mixed_words(matrix, matrix.shape[1] // 4)):
+        has = number < whole
+        words.append((np.where(has, _M, np.uint32(1)), word * has))
+    signed = matrix.view(np.int8).astype(np.int32)
+    tail = np.zeros(len(lengths), np.int32)
+    for back in (1, 2, 3):
+        last = np.take_along_axis(signed, np.maximum(lengths - back, 0)[:, None], axis=1)[:, 0]
+        tail ^= np.where(left >= back, last << 8 * (back - 1), 0)
+    return words, (np.where(left > 0, _M, np.uint32(1)), tail.view(np.uint32))
+
+
+def _mixed_words(matrix: npt.NDArray[np.uint8], count: int) -> Iterator[npt.NDArray[np.uint32]]:
+    """The first `count` words of each row, mixed."""
+    block = np.ascontiguousarray(matrix[:, : 4 * count]).view("<u4")
+    for column in range(count):
+        k = block[:, column] * _M
+        k ^= k >> np.uint32(24)
+        k *= _M
+        yield k
 
 
 def _finish(
     h: npt.NDArray[np.uint32],
-    words: list[npt.NDArray[np.uint32]],
-    tail: npt.NDArray[np.uint32] | None,
+    words: list[_Step],
+    tail: _Step | None,
     spare: npt.NDArray[np.uint32],
 ) -> None:
     """The half of murmur2 that depends on the seed; `h` holds the seeds and receives the hashes."""
-    for word in words:
-        h *= _M
+    for factor, word in words:
+        h *= factor
         h ^= word
     if tail is not None:
-        h ^= tail
-        h *= _M
+        factor, word = tail
+        h ^= word
+        h *= factor
     h ^= np.right_shift(h, np.uint32(13), out=spare)
     h *= _M
     h ^= np.right_shift(h, np.uint32(15), out=spare)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -175,11 +176,15 @@ class Storage:
 
     def size_bytes(self, path: str) -> int | None:
         """The file's size, or None if there is no such file."""
+        local = self.local_path(path)
         with self._sentences("look at", path):
             try:
-                return int(obstore.head(self.connection, path)["size"])
-            except (NotFoundError, FileNotFoundError):
+                if local is None:
+                    return int(obstore.head(self.connection, path)["size"])
+                found = local.stat()
+            except (NotFoundError, FileNotFoundError, NotADirectoryError):
                 return None
+        return found.st_size if S_ISREG(found.st_mode) else None
 
     def exists(self, path: str) -> bool:
         return self.size_bytes(path) is not None

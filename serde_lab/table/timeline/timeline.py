@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self, cast
 
@@ -277,7 +277,8 @@ class WriteStat:
 
     def to_record(self) -> dict[str, Any]:
         """All fields of Hudi's HoodieWriteStat, as Avro and JSON take them."""
-        record = asdict(self)
+        # asdict would copy every value, which counts in a commit of thousands of files
+        record = {name: getattr(self, name) for name in _STAT_FIELDS}
         if self.logFiles is not None:
             record["logFiles"] = list(self.logFiles)
         return {
@@ -291,13 +292,15 @@ class WriteStat:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Read a stat of any writer: unknown fields are ignored, nulls become defaults."""
-        known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in record.items() if k in known and v is not None}
+        values = {k: v for k, v in record.items() if k in _STAT_FIELDS and v is not None}
         values.setdefault("fileId", "")
         values.setdefault("path", "")
         if values.get("logFiles") is not None:
             values["logFiles"] = tuple(values["logFiles"])
         return cls(**values)
+
+
+_STAT_FIELDS = tuple(f.name for f in fields(WriteStat))
 
 
 @dataclass(frozen=True, slots=True)
