@@ -3,9 +3,11 @@
 The steps split how many times faster than Apache Hudi an arm is, each between two arms of the run:
 
     hudi_spark -> hudi_one_exchange -> spark_native -> a strategy that Spark reads for -> the strategy
+        -> the strategy whose frames cross the shuffle as bytes
 
-Each arrow changes one thing, so the ratios of the steps multiply to the whole ratio, in every round. A step's
-share is its part of the whole on a logarithmic scale; shares add up to 1, and one below 0 costs time.
+Each arrow changes one thing, so the ratios of the steps multiply to the whole ratio, in every round. A run
+without the last arm lacks the last step. A step's share is its part of the whole on a logarithmic scale;
+shares add up to 1, and one below 0 costs time.
 
 What was published gets a verdict from an interval. Three sources are kept apart. The RFC's own text promises
 one figure, of total time. The merged pull requests that claim and design the RFC (12550, 12697) measured a
@@ -39,6 +41,7 @@ STEPS = (
     ),
     ("the record format", "the strategy's own records in place of Spark's rows"),
     ("reading the source", "tasks read the Parquet files themselves, not Spark"),
+    ("plain bytes", "frames cross Spark's shuffle as the bytes of an RDD, not as a column"),
 )
 """Each step's name, and what changes in it."""
 
@@ -91,7 +94,7 @@ def hudi_steps(
 
     `arms` are those of the run's summary, `content` is its scenario, `timed` the rounds of each arm with a
     timing that can be shown. The strategy is the first that has an arm for which Spark reads and one that
-    reads for itself, both with the scenario's own table.
+    reads for itself, both with the scenario's own table and frames in a column.
     """
     there = {str(arm["arm"]) for arm in arms if not arm.get("table")}
     # of several arms of one subject, the first counts
@@ -100,8 +103,8 @@ def hudi_steps(
         for one in reversed(content.get("arm") or ())
         if one.get("name") in there
     }
-    strategy = _read_twice(arms, there)
-    if strategy is None or not {SLOWEST, ONE_EXCHANGE, NATIVE} <= found.keys():
+    strategy = _of_strategy(arms, there)
+    if not strategy or not {SLOWEST, ONE_EXCHANGE, NATIVE} <= found.keys():
         return None
     chain = (found[SLOWEST], found[ONE_EXCHANGE], found[NATIVE], *strategy)
     common = set.intersection(*(set(timed[name]) for name in chain))
@@ -112,7 +115,7 @@ def hudi_steps(
         return None
     steps = tuple(
         HudiStep(*said, one.arm, one.against, one.mean, _share(one.mean, whole.mean))
-        for said, one in zip(STEPS, ratios, strict=True)
+        for said, one in zip(STEPS, ratios, strict=False)
         if one is not None
     )
     return HudiSteps(steps, HudiStep("in all", "", whole.arm, whole.against, whole.mean, 1.0))
@@ -123,18 +126,28 @@ def _share(ratio: Ratio, whole: Ratio) -> float:
     return math.log(ratio.value) / math.log(whole.value) if whole.value != 1 else 0.0
 
 
-def _read_twice(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[str, str] | None:
-    """Of the arms that are `there`: one for which Spark reads, and one of equal options that reads itself."""
+def _of_strategy(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[str, ...]:
+    """Of the arms that are `there`: one for which Spark reads, one of equal options that reads itself and,
+    if there is one, the same with frames that cross as bytes; () without the first two.
+    """
     for arm in arms:
         options = arm["options"] or {}
         if arm["arm"] not in there or options.get("source_reader") != "spark":
             continue
         alike = {key: value for key, value in options.items() if key != "source_reader"}
-        for other in arms:
-            alike_too = other["strategy"] == arm["strategy"] and other["options"] == alike
-            if alike_too and other["arm"] in there:
-                return arm["arm"], other["arm"]
-    return None
+        itself, as_bytes = (
+            [
+                str(other["arm"])
+                for other in arms
+                if other["arm"] in there
+                and other["strategy"] == arm["strategy"]
+                and other["options"] == wanted
+            ][:1]
+            for wanted in (alike, {**alike, "shuffle": "rdd"})
+        )
+        if itself:
+            return (str(arm["arm"]), *itself, *as_bytes)
+    return ()
 
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'

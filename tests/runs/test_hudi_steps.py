@@ -18,6 +18,7 @@ SECONDS = {
     "spark_reads": 5.0,
     "ours": 4.0,
     "tuned": 9.0,
+    "bytes": 3.2,
 }
 CONTENT: dict[str, Any] = {
     "arm": [
@@ -59,7 +60,7 @@ def timed(rounds: int = 4, **without: int) -> dict[str, dict[int, CellValues]]:
 def test_the_steps_multiply_to_the_whole_and_their_shares_to_one() -> None:
     found = hudi_steps(arms(), CONTENT, timed())
     assert found is not None
-    assert [one.name for one in found.steps] == [name for name, _ in STEPS]
+    assert [one.name for one in found.steps] == [name for name, _ in STEPS[:4]]
     assert [(one.against, one.arm) for one in found.steps] == [
         ("slow", "one"),
         ("one", "native"),
@@ -79,6 +80,25 @@ def test_the_steps_multiply_to_the_whole_and_their_shares_to_one() -> None:
         assert one.ratio.high is not None
         assert one.ratio.low < one.ratio.value < one.ratio.high
     assert [entry["step"] for entry in found.to_json()][-1] == "in all"
+
+
+def test_frames_that_cross_as_bytes_are_a_step_of_their_own() -> None:
+    with_bytes = arms()
+    with_bytes[-1] |= {
+        "strategy": "internal_row",
+        "options": {"rows_per_frame": 8, "shuffle": "rdd"},
+    }
+    found = hudi_steps(with_bytes, CONTENT, timed())
+    assert found is not None
+    assert [one.name for one in found.steps] == [name for name, _ in STEPS]
+    assert (found.steps[-1].against, found.steps[-1].arm) == ("ours", "bytes")
+    assert found.steps[-1].ratio.value == pytest.approx(1.25, rel=0.03)
+    assert (found.whole.arm, found.whole.against) == ("bytes", "slow")
+    # an arm that also differs in another option is no step
+    with_bytes[-1]["options"] = {"rows_per_frame": 9, "shuffle": "rdd"}
+    fewer = hudi_steps(with_bytes, CONTENT, timed())
+    assert fewer is not None
+    assert fewer.whole.arm == "ours"
 
 
 def test_only_rounds_in_which_every_arm_was_timed_count() -> None:
