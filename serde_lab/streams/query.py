@@ -20,9 +20,8 @@ from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_
 from serde_lab.pipeline.spark.worker import check_workers
 from serde_lab.pipeline.write import table_to_write
 from serde_lab.streams.checkpoint_folder import CheckpointFolder
-from serde_lab.streams.exactly_once import MicroBatch, is_stored, name_of
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options
-from serde_lab.streams.stream_writer import StreamWriter
+from serde_lab.streams.stream_writer import MicroBatch, StreamWriter, is_stored, name_of
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import newest_checkpoint

@@ -68,7 +68,7 @@ class Once:
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_apache_hudi_reads_and_extends_what_optimistic_writers_left(
+def test_hudi_reads_and_extends_what_optimistic_writers_left(
     table_type: str, tmp_path: Path, hudi_session: SparkSession
 ) -> None:
     storage = make(tmp_path, table_type)

@@ -532,7 +532,7 @@ def test_a_writer_on_another_host_lives_as_long_as_its_heartbeat(tmp_path: Path)
     nothing_is_left(storage)
 
 
-def test_a_heartbeat_of_apache_hudi_counts_by_its_age(tmp_path: Path) -> None:
+def test_a_heartbeat_of_hudi_counts_by_its_age(tmp_path: Path) -> None:
     storage = make(tmp_path)
     instant = Coordinator(HoodieTable.open(storage)).begin("upsert").time
     storage.replace(f"{HEARTBEATS}/{instant}", b"")

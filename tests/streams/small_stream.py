@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.streams.exactly_once import MicroBatch
 from serde_lab.streams.options import IDENTIFIER, OPERATION, parse_stream_options
-from serde_lab.streams.stream_writer import StreamWriter
+from serde_lab.streams.stream_writer import MicroBatch, StreamWriter
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import SINK_KEY, Checkpoint, newest_checkpoint

@@ -15,7 +15,7 @@ from serde_lab.pipeline.assign import index_lookup
 from serde_lab.pipeline.assign.index_lookup import FILES_READ
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.streams.exactly_once import MicroBatch
+from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.index.assigner_state import AssignerState, covering_state
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable

@@ -9,7 +9,7 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, OptionError, WriteConflict
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.streams.exactly_once import MicroBatch
+from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints

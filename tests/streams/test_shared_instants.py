@@ -13,7 +13,7 @@ from serde_lab.errors import ConcurrentWrite, LabError, OptionError, StorageErro
 from serde_lab.pipeline.commit.table_services import roll_back_now
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.streams.exactly_once import MicroBatch
+from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import checkpoints as module

@@ -10,7 +10,7 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, LabError, OptionError, SchemaError, TableError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.streams.exactly_once import MicroBatch
+from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
