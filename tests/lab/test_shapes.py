@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -13,12 +14,12 @@ from serde_lab.errors import ScenarioError
 from serde_lab.lab.checks import cell_checks
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import cells_of_points
-from serde_lab.lab.run_settings import RunSettings
-from serde_lab.lab.runner import chosen_points, run_scenario
+from serde_lab.lab.run_settings import RunSettings, Silent
+from serde_lab.lab.runner import _warm_up, chosen_points, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.model import Arm, Scenario
 
 ROWS = 1200
 
@@ -202,3 +203,33 @@ def test_only_the_first_point_warms_up_and_no_two_share_a_round() -> None:
     rounds = [{cell.round for cell in plan} for plan in plans]
     assert len(set().union(*rounds)) == sum(map(len, rounds))
     assert len({cell.name for plan in plans for cell in plan}) == sum(map(len, plans))
+
+
+def test_a_new_session_of_a_later_point_is_warmed_up_and_nothing_of_it_is_kept() -> None:
+    """A run that was stopped goes on at a point whose cells have no warm-up rounds."""
+    measured: list[str] = []
+    discarded: list[str] = []
+
+    class Cell:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def measure(self) -> None:
+            measured.append(self.name)
+            if "arrow" in self.name:
+                raise ValueError("it raises again when it counts")
+
+    class Cells:
+        def cell(self, name: str, arm: Arm) -> Cell:
+            return Cell(name)
+
+        def discard(self, name: str) -> None:
+            discarded.append(name)
+
+    chosen = chosen_points(load_scenario("shapes", ["measure.warmup=2"]), ("arrow", "internal_row"))
+    at, arms = next(one for one in chosen if one[0].mark == "width-300")
+    point: Any = SimpleNamespace(scenario=at.scenario, here=list(arms))
+    cells: Any = Cells()
+    _warm_up(point, cells, Silent())
+    assert len(measured) == len(set(measured)) == 4
+    assert discarded == measured
