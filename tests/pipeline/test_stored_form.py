@@ -6,7 +6,9 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from serde_lab.errors import DataError
 from serde_lab.pipeline.exchange.routing import buckets_of, buckets_of_batch
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import KeyGenerator
@@ -42,3 +44,31 @@ def test_decimal_keys_are_hashed_as_decimals_and_integers_by_their_digits() -> N
         of = RecordSchema(schema.data, keys, (), ())
         text = KeyGenerator(of).record_keys(data)
         assert buckets_of_batch(text, data, table).tolist() == buckets_of(text, table).tolist()
+
+
+@pytest.mark.parametrize("at", [0, 3, 7, 8, 15, 16, 18])
+@pytest.mark.parametrize("wrong", [b"\x80", b"\xff"])
+def test_one_wrong_byte_of_text_is_found_wherever_it_is(at: int, wrong: bytes) -> None:
+    """Text is checked eight bytes at a time, from wherever the slice begins."""
+    schema = pa.schema([("text", pa.string())])
+    texts = [b"before", b"nineteen characters", b"after"]
+    damaged = [texts[0], texts[1][:at] + wrong + texts[1][at + 1 :], texts[2]]
+    for given, is_right in ((texts, True), (damaged, False)):
+        binary = pa.array(given, pa.binary())
+        column = pa.Array.from_buffers(pa.string(), 3, binary.buffers())
+        for part in (column, column.slice(1), column.slice(1, 1)):
+            batch = pa.RecordBatch.from_arrays([part], schema=schema)
+            if is_right:
+                assert stored_form(batch, schema).equals(batch)
+            else:
+                with pytest.raises(DataError, match="'text' holds text that is not UTF-8"):
+                    stored_form(batch, schema)
+        # what is outside of the slice does not count
+        outside = pa.RecordBatch.from_arrays([column.slice(2)], schema=schema)
+        assert stored_form(outside, schema).equals(outside)
+
+
+def test_text_beyond_ascii_passes() -> None:
+    schema = pa.schema([("text", pa.string())])
+    batch = pa.RecordBatch.from_arrays([pa.array(["plain", "größer", None, "😀"])], schema=schema)
+    assert stored_form(batch, schema).equals(batch)

@@ -191,6 +191,24 @@ def test_only_columns_that_are_read_are_checked() -> None:
         records.column("text")
 
 
+def test_keys_are_read_once_until_columns_are_forgotten() -> None:
+    def place(keys: pa.Array) -> int:
+        address: int = keys.buffers()[2].address
+        return address
+
+    frames = pa.array(by_hand(FINGERPRINT))
+    records = bind().decode(frames)
+    keys = records.record_keys()
+    assert place(records.to_arrow().column(0)) == place(keys)
+    # other columns are read anew
+    text = records.column("text")
+    assert place(records.column("text")) != place(text)
+    records.forget_columns()
+    again = records.record_keys()
+    assert place(again) != place(keys)
+    assert again.equals(keys)
+
+
 @pytest.mark.parametrize("execution", ["batch", "row"])
 def test_data_of_an_index_record_is_refused(execution: str) -> None:
     stray = (*INDEX[:7], "text", None, None)
