@@ -474,9 +474,10 @@ def _write_and_die(mark: Connection, place: str, table_type: str, point: KillPoi
     mark.send("survived")
 
 
-def _killed(place: Path, table_type: str, point: KillPoint) -> str:
+def _died(what: Callable[..., None], *arguments: object) -> str:
+    """The step after which a process that does this was killed."""
     ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = CONTEXT.Process(target=_write_and_die, args=(theirs, str(place), table_type, point))
+    child = CONTEXT.Process(target=what, args=(theirs, *arguments))
     child.start()
     theirs.close()
     step = str(ours.recv())
@@ -495,7 +496,7 @@ def test_an_optimistic_writer_is_killed_beside_a_live_one(
     seen = dict(KEPT)
 
     def beside() -> None:
-        assert _killed(tmp_path, kind, point) == course.steps[point.number]
+        assert _died(_write_and_die, str(tmp_path), kind, point) == course.steps[point.number]
         survives = point.number + (not point.halfway) > course.completed_at
         seen.update(seen_after(seen, THEIRS) if survives else {})
         check_readers(storage, seen)
@@ -509,6 +510,62 @@ def test_an_optimistic_writer_is_killed_beside_a_live_one(
     last: list[Row] = [("q", "e", 20, "after")]
     write(storage, last, kind)
     check_readers(storage, seen_after(seen, last))
+    nothing_is_left(storage, of_the_dead=True)
+
+
+REFUSED = Course(
+    "refused optimistic commit",
+    "upsert",
+    COW,
+    (
+        *("+heartbeat", "+commit.requested", "+inflight", *BASE, *NEW, "-heartbeat"),
+        *("+rollback.requested", "+rollback.inflight", "-inflight", "-base file", "-base file"),
+        *("-commit.requested", "+rollback", "-marker", "-marker"),
+    ),
+)
+
+
+def _write_and_be_refused(storage: Storage) -> None:
+    """The other write has another storage, which counts no steps."""
+    theirs: list[Row] = [("p", "a", 7, "refused"), ("s", "h", 7, "refused")]
+    write(storage, theirs, between=lambda: write(Storage.open(storage.url), OVERLAP))
+
+
+def _be_refused_and_die(mark: Connection, place: str, point: KillPoint) -> None:
+    storage = DeadlyStorage(place)
+    storage.point, storage.mark = point, mark
+    _write_and_be_refused(storage)
+
+
+def test_a_refused_driver_makes_these_steps(tmp_path: Path) -> None:
+    make(tmp_path)
+    storage = StepStorage(str(tmp_path))
+    with pytest.raises(WriteConflict):
+        _write_and_be_refused(storage)
+    assert tuple(storage.steps) == REFUSED.steps
+
+
+@pytest.mark.parametrize(("course", "point"), [(REFUSED, p) for p in REFUSED.points], ids=case_name)
+def test_a_refused_writer_is_killed_while_it_undoes_its_write(
+    course: Course, point: KillPoint, tmp_path: Path
+) -> None:
+    storage, seen = make(tmp_path), dict(KEPT)
+
+    def beside() -> None:
+        step = _died(_be_refused_and_die, str(tmp_path), point)
+        assert step == course.steps[point.number]
+        # the other one writes once the data of the refused one is there
+        last_data = course.steps.index("-heartbeat") - 1
+        if point.number > last_data:
+            seen.update(seen_after(seen, OVERLAP))
+        check_readers(storage, seen)
+        third: list[Row] = [("r", "g", 9, "third")]
+        write(storage, third)
+        seen.update(seen_after(seen, third))
+        check_readers(storage, seen)
+
+    write(storage, OURS, between=beside)
+    check_readers(storage, seen_after(seen, OURS))
     nothing_is_left(storage, of_the_dead=True)
 
 
