@@ -75,6 +75,11 @@ METRICS = (
     Metric("session_start_s", "s", "time", "lower", "max", "start of the Spark session", False),
     Metric("spin_s", "s", "time", "lower", "max", "fixed work before the cell", False),
     Metric("others_share", "share", "time", "lower", "max", "share of other processes", False),
+    Metric("first_row_s", "s", "time", "lower", "sum", "time to the first row of a read", False),
+    Metric(
+        "read_while_writing_s", "s", "time", "lower", "sum", "a read while commits go on", False
+    ),
+    Metric("commits_meanwhile", "1", "time", "equal", "sum", "commits during those reads", False),
     Metric("rows", "1", "exact", "equal", "sum", "rows"),
     Metric("frames", "1", "exact", "lower", "sum", "frames"),
     Metric("frame_bytes", "B", "exact", "lower", "sum", "bytes of frames"),

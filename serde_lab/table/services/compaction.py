@@ -119,12 +119,9 @@ def compact_slice(
             format=plan.format,
             inflight_path=plan.inflight_path,
         )
-    rows = 0
     for batch in reader.batches():
-        rows += batch.num_rows
         with timeline.phase("write"):
             writer.append_carried(batch)
-    timeline.add("rows", rows)
     with timeline.phase("write"):
         stat = writer.close(deletes=reader.count.deleted)
     log = reader.count.log
