@@ -26,12 +26,8 @@ from serde_lab.lab.cells.cell import (
     schema_of,
 )
 from serde_lab.lab.cells.floor_cells import FloorHere
-from serde_lab.lab.cells.read_cells import (
-    OperationsCell,
-    StrategyHere,
-    has_operations,
-    read_control,
-)
+from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
+from serde_lab.lab.cells.read_here import StrategyHere, read_control
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import set_up_kind, set_up_options
 from serde_lab.measure.commit import measure_in_process
