@@ -223,11 +223,12 @@ class OperationsCell(CommitsCell):
 
 
 def completion_before(table: Path, writes: int) -> str:
-    """When the write before the last `writes` ones completed; in table version 6, its instant time."""
+    """When the instant before the last `writes` writes completed; in table version 6, its own time."""
     opened = open_table(table)
+    done = opened.timeline().completed()
     compactions = ("commit",) if opened.config.is_mor else ()
-    done = [i for i in opened.timeline().completed() if i.action not in compactions]
-    before = done[-writes - 1]
+    first = [n for n, instant in enumerate(done) if instant.action not in compactions][-writes]
+    before = done[first - 1]
     return before.completion_time or before.time
 
 

@@ -163,10 +163,9 @@ class HudiOperator(_SparkOperator):
         return found.select(*(f"`{n}`" for n in found.columns if n not in META_NAMES))
 
     def compact(self, group: str) -> Timed:
-        # commas separate options here, and the table itself knows its keys
-        options = {
-            key: value for key, value in self._options().items() if not set(",'") & set(value)
-        }
+        # options are one text here, which takes no commas and no empty values; the table knows its keys
+        given = self._options().items()
+        options = {key: value for key, value in given if value and not set(",'=") & set(value)}
         options["hoodie.compact.inline.max.delta.commits"] = "1"
         listed = ",".join(f"{key}={value}" for key, value in options.items())
         statement = (
