@@ -25,6 +25,10 @@ HOP_PREFIX = "hop."
 """What each stage sent over the hop after it: details of frames and their bytes, never gated."""
 
 
+OF_READS = ("first_row_s", "read_while_writing_s", "commits_meanwhile")
+"""What is measured beside a timed read, outside its clock; never gated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One measured quantity.

@@ -99,6 +99,7 @@ def test_every_compactor_leaves_the_right_rows(tmp_path: Path) -> None:
     ]
     rows = samples(found, "arrow", "rows")
     assert rows[1] == rows[2] == rows[3] > 0
+    assert samples(found, "scan", "rows") == rows
     for arm in STRATEGIES:
         assert samples(found, arm, "rows") == rows
         assert samples(found, arm, "files") == {2: 2}

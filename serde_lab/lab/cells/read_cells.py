@@ -66,10 +66,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How long a read or a compaction took, and what it measured."""
+    """How long a read or a compaction took, and what it measured.
+
+    `rows` are those of a compaction that left no Hudi table.
+    """
 
     wall_ns: int
     measure: CommitMeasure
+    rows: int = 0
 
 
 class TableOperator(ABC):
@@ -176,8 +180,9 @@ class OperationsCell(CommitsCell):
     def _compacted(self, group: str, number: int) -> CommitResult:
         timed = self.operator.compact(group)
         samples = [*timed.measure.samples(number)]
-        rows = 0
-        if self.operator.table is not None:
+        if self.operator.table is None:
+            rows = timed.rows
+        else:
             table = open_table(self.operator.table)
             done = table.timeline().completed()[-1]
             stats = table.commit_metadata(done).write_stats
@@ -185,10 +190,10 @@ class OperationsCell(CommitsCell):
                 raise LabError(f"{self.job.arm.name} compacted nothing")
             rows = sum(stat.numWrites for stat in stats)
             samples += [
-                Sample("rows", rows, number),
                 Sample("files", len(stats), number),
                 Sample("table_bytes", table_bytes(table), number),
             ]
+        samples.append(Sample("rows", rows, number))
         return CommitResult(timed.wall_ns, tuple(samples), rows=rows)
 
     def _while_writing(self, group: str, number: int, digest: Digest) -> Iterator[Sample]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -174,7 +175,7 @@ class DuckScan(TableOperator):
         timed = _timed_here(lambda: self._sql.execute(statement), [])
         if digest_of_files(self._sql, target) != before:
             raise LabError("DuckDB copied other rows than it read")
-        return timed
+        return replace(timed, rows=before.rows)
 
     @property
     def _files(self) -> str:

@@ -1,8 +1,8 @@
 """Times reads and compactions in Spark, by strategies and by Apache Hudi.
 
 A timed read ends in Spark's own sink for every arm: one row with the number of rows and a hash over all their
-columns, computed where the rows arrive in the JVM. Strategies merge in Python as their own records; Apache Hudi
-reads and compacts the same table with the record type of the arm.
+columns, computed where the rows arrive in the JVM. Strategies merge in Python as their own records; Apache
+Hudi reads and compacts the same table with the record type of the arm.
 """
 
 from __future__ import annotations
