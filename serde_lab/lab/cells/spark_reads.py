@@ -143,6 +143,10 @@ class StrategyOperator(_SparkOperator):
         return self._timed(window, reports)
 
 
+_OF_WRITES = ("hoodie.datasource.", "hoodie.index.", "hoodie.bucket.", "hoodie.table.")
+"""Beginnings of options that a write has and a compaction does not."""
+
+
 class HudiOperator(_SparkOperator):
     """A peer: Apache Hudi reads and compacts the table with the record type of the arm."""
 
@@ -163,9 +167,12 @@ class HudiOperator(_SparkOperator):
         return found.select(*(f"`{n}`" for n in found.columns if n not in META_NAMES))
 
     def compact(self, group: str) -> Timed:
-        # options are one text here, which takes no commas and no empty values; the table knows its keys
-        given = self._options().items()
-        options = {key: value for key, value in given if value and not set(",'=") & set(value)}
+        # options are one text here, which takes no commas; the table knows its keys and its index
+        options = {
+            key: value
+            for key, value in self._options().items()
+            if value and "," not in value and not key.startswith(_OF_WRITES)
+        }
         options["hoodie.compact.inline.max.delta.commits"] = "1"
         listed = ",".join(f"{key}={value}" for key, value in options.items())
         statement = (
