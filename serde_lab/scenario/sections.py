@@ -69,8 +69,7 @@ class ScenarioSection(BaseModel):
 
 def _operation(value: object) -> object:
     """The operation of this name, with one error for both kinds of operation."""
-    known: dict[object, Operation | TableOperation] = {o.value: o for o in Operation}
-    known |= {o.value: o for o in TableOperation}
+    known = {str(one): one for one in (*Operation, *TableOperation)}
     if not isinstance(value, str) or value not in known:
         raise PydanticCustomError(
             "enum", "expected {expected}", {"expected": ", ".join(map(str, known))}
@@ -82,10 +81,7 @@ BatchOperation = Annotated[Operation | TableOperation, BeforeValidator(_operatio
 
 
 class Batch(ScenarioSection):
-    """`[[setup]]` or `[[commit]]`: one write, or in `[[commit]]` a read or a compaction.
-
-    `inputs.shares` defines the shares, which are from 0 to 1.
-    """
+    """`[[setup]]` or `[[commit]]`: a write, a read or a compaction. Shares are from 0 to 1."""
 
     operation: BatchOperation = Operation.UPSERT
     rows: Annotated[int, Field(ge=1, le=10**12)] | None = None

@@ -203,7 +203,7 @@ def test_over_spark(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("commits", "arms", "changes", "says"),
     [
-        ([{"operation": "raed"}], ["arrow"], {}, "did you mean 'read'"),
+        ([{"operation": "reads"}], ["arrow"], {}, "did you mean 'read'"),
         (
             [READ | {"share": 0.1}],
             ["arrow"],
