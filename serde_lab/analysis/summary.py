@@ -30,7 +30,7 @@ from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
 from serde_lab.errors import worst
 from serde_lab.measure import phases
-from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS, OF_READS
 from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.runs.model import ArmEntry, Check, Run
 
@@ -237,6 +237,11 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
             "seconds": _values(commits, "seconds", hidden),
             "serde_cpu_s": None if hidden else _median(_of(commits, "serde_cpu_s")),
             "frame_bytes": _median(_of(commits, "frame_bytes")),
+            **{
+                name: None if hidden else _median(found)
+                for name in OF_READS
+                if (found := _of(commits, name))
+            },
             "phases": None if hidden else _phases([commit.phases for commit in commits]),
         }
         for n, commits in sorted(by_number.items())

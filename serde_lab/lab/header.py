@@ -212,7 +212,7 @@ def _cases(scenario: Scenario, schema: RecordSchema) -> dict[str, Any]:
 def _options_of_strategies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
     """The options of each strategy arm's first commit; entries of peers have their own."""
     first = scenario.commits[0]
-    write = Write(first.operation, first.partitions)
+    write = Write(first.write_operation, first.partitions)
     return {
         "write_options": {
             arm.name: {key: str(value) for key, value in options_of(scenario, arm, write).items()}

@@ -126,7 +126,7 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
         return cases * sum(cells[name] * s for name, s in per_case.items())
     tables = tables_of(scenario).values()
     rows = {one.name: [_weight(one) * n for n in one.rows_of(_source(one)[0])] for one in tables}
-    timed = sum(sum(rows[one.name][len(one.setups) :]) for one in tables)
+    timed = sum(_timed_rows(one, rows[one.name]) for one in tables)
     every = sum(map(sum, rows.values()))
     commits = sum(len(one.commits) for one in tables)
     batches = 0 if scenario.stream is None else scenario.stream.batches
@@ -148,6 +148,18 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
         + every * 1e-6 * _ORACLE_MICROSECONDS
         + sum(cells[name] * s for name, s in seconds.items())
     )
+
+
+def _timed_rows(scenario: Scenario, rows: Sequence[float]) -> float:
+    """The rows that timed commits write, and those that reads and compactions find, which reads do twice.
+
+    `rows` are those of all batches.
+    """
+    found = 0.0
+    for number in range(len(scenario.setups), len(scenario.batches)):
+        writes = scenario.batches[number].writes
+        found += rows[number] if writes else 2 * sum(rows[:number])
+    return found
 
 
 def _inputs_s(scenario: Scenario, cache: Path | None) -> float:

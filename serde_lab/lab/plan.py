@@ -273,7 +273,7 @@ def check_scenario(scenario: Scenario) -> None:
                 strategy(arm.strategy).bind(anything, serde_options(arm))
                 strategy(arm.strategy).fairness()
                 for batch in scenario.commits:
-                    write_options(scenario, arm, Write(batch.operation, batch.partitions))
+                    write_options(scenario, arm, Write(batch.write_operation, batch.partitions))
         except SetupError:  # a plug-in that raises, or is not installed correctly
             raise
         except LabError as exc:

@@ -184,7 +184,10 @@ def _measure(
     began_s = time.time()
     codec = CodecCells.of(point.scenario, point.inputs, point.schema, work, session)
     checks: Judge = codec or _table_checks(point, work, progress)
-    rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
+    # reads have no rows of their own
+    batches = (point.inputs.commits[0], *point.inputs.setups)
+    first = next((batch for batch in batches if batch.rows), batches[0])
+    rows = pq.read_metadata(first.files[0]).num_rows
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
     proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
     for name, result in proof.results.items():

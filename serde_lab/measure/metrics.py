@@ -25,6 +25,10 @@ HOP_PREFIX = "hop."
 """What each stage sent over the hop after it: details of frames and their bytes, never gated."""
 
 
+OF_READS = ("first_row_s", "read_while_writing_s", "commits_meanwhile")
+"""What is measured beside a timed read, outside its clock; never gated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One measured quantity.
@@ -75,6 +79,11 @@ METRICS = (
     Metric("session_start_s", "s", "time", "lower", "max", "start of the Spark session", False),
     Metric("spin_s", "s", "time", "lower", "max", "fixed work before the cell", False),
     Metric("others_share", "share", "time", "lower", "max", "share of other processes", False),
+    Metric("first_row_s", "s", "time", "lower", "sum", "time to the first row of a read", False),
+    Metric(
+        "read_while_writing_s", "s", "time", "lower", "sum", "a read while commits go on", False
+    ),
+    Metric("commits_meanwhile", "1", "time", "equal", "sum", "commits during those reads", False),
     Metric("rows", "1", "exact", "equal", "sum", "rows"),
     Metric("frames", "1", "exact", "lower", "sum", "frames"),
     Metric("frame_bytes", "B", "exact", "lower", "sum", "bytes of frames"),

@@ -17,9 +17,14 @@ from typing import Any, Literal, cast
 
 from serde_lab.avro.codec import read_single
 from serde_lab.errors import OptionError, TableError
+from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.reader import OptionReader
-from serde_lab.table.files.base_file import META_NAMES
+from serde_lab.pipeline.options.write import OWN_PREFIX
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import strategy as registered
+from serde_lab.table.files.base_file import META_NAMES, with_meta_columns
 from serde_lab.table.files.file_system_view import BaseFile
+from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -34,6 +39,7 @@ _END = "hoodie.datasource.read.end.instanttime"
 _AS_OF = "as.of.instant"
 _META = "serde_lab.meta_columns"
 _MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+_STRATEGY, _EXECUTION = "serde_lab.strategy", "serde_lab.execution"
 
 _MEANING: Mapping[str, str] = {
     _QUERY: "snapshot, read_optimized or incremental",
@@ -42,6 +48,8 @@ _MEANING: Mapping[str, str] = {
     _AS_OF: "the table after the last write that was requested until this time",
     _META: "true: the five meta columns, too, before the data columns",
     _MERGERS: "mergers of a table whose merge mode is CUSTOM, as package.module:Class, separated by commas",
+    _STRATEGY: "merges logs as records of this strategy; without it they are merged on Arrow",
+    _EXECUTION: "row or batch: how the strategy runs",
     "hoodie.metadata.enable": "false",
 }
 _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
@@ -57,6 +65,7 @@ class ReadOptions:
     as_of: str = ""
     meta_columns: bool = False
     merger_classes: tuple[str, ...] = ()
+    records: RecordForm | None = None
 
 
 def open_table(path: str) -> HoodieTable:
@@ -68,13 +77,14 @@ def open_table(path: str) -> HoodieTable:
 
 
 def known_options() -> Mapping[str, str]:
-    """Every option that a read accepts, with its meaning."""
+    """Every option that a read accepts, with its meaning; a strategy's own begin with
+    `serde_lab.strategy.`."""
     return _MEANING
 
 
 def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
     """Parse `options`. Raises OptionError naming the option, what was found and what was expected."""
-    reader = OptionReader(options, _MEANING)
+    reader = OptionReader(options, _MEANING, OWN_PREFIX)
     reader.only("hoodie.metadata.enable", ("false",))
     known = ("snapshot", "read_optimized", "incremental")
     query = reader.choice(_QUERY, known, lower=True) or "snapshot"
@@ -94,17 +104,46 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
         as_of=_time(reader, _AS_OF, "999"),
         meta_columns=reader.flag(_META) or False,
         merger_classes=reader.names(_MERGERS),
+        records=_records(reader, query),
     )
+
+
+def _records(reader: OptionReader, query: str) -> RecordForm | None:
+    """The strategy that the options name. Raises OptionError for an unknown one, and for options that only
+    a strategy has."""
+    own = {key: reader.options[key] for key in reader.options if key.startswith(OWN_PREFIX)}
+    if not reader.given(_STRATEGY):
+        if without := reader.given(_EXECUTION, *own):
+            raise OptionError(f"{without} is for a strategy, and {_STRATEGY} is not given")
+        return None
+    if query == "read_optimized":
+        raise OptionError(f"{_STRATEGY} merges logs, and {_QUERY} is {query}, which reads none")
+    name = reader.text(_STRATEGY, "")
+    registered(name)
+    execution = cast(Any, reader.text(_EXECUTION, ""))  # bind checks it
+    options = {key.removeprefix(OWN_PREFIX): value for key, value in own.items()}
+    return RecordForm(name, SerdeOptions(execution=execution, own=options))
 
 
 def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     """The plan of the read that `options` ask for.
 
     Raises OptionError for a time whose files were cleaned or whose changes were archived: the remaining
-    rows would look like a valid answer.
+    rows would look like a valid answer. Raises SchemaError for a column that records of the strategy cannot
+    have.
     """
     if options.merger_classes:
         table = table.merging_by(options.merger_classes)
+    plan = _plan(table, options)
+    if options.records is None:
+        return plan
+    # here, so that what the strategy refuses is said before a task runs
+    schema, ordering = with_meta_columns(plan.data_schema), table.config.merge_ordering
+    options.records.bound(schema.remove_metadata(), ordering, TaskTimeline("plan"))
+    return replace(plan, records=options.records)
+
+
+def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     columns = None if options.meta_columns else _data_columns(table)
     if options.query == "incremental":
         return _plan_changes(table, options, columns)

@@ -1,4 +1,4 @@
-"""Defines the operations of a write, under Hudi's own names."""
+"""Defines the operations of a write, under Hudi's own names, and those that read or compact a table."""
 
 from __future__ import annotations
 
@@ -45,3 +45,19 @@ _REPLACING = frozenset(
         Operation.DELETE_PARTITION,
     }
 )
+
+
+class TableOperation(StrEnum):
+    """What a scenario times besides writes; it takes no rows."""
+
+    READ = "read"
+    INCREMENTAL = "incremental"
+    COMPACT = "compact"
+
+    @property
+    def reads(self) -> bool:
+        """Whether it answers with rows."""
+        return self is not TableOperation.COMPACT
+
+
+TABLE_OPERATIONS: tuple[str, ...] = tuple(TableOperation)

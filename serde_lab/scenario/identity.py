@@ -16,14 +16,13 @@ from pydantic_core import to_jsonable_python
 
 from serde_lab.scenario.model import (
     Arm,
-    Batch,
     ParquetData,
     Scenario,
     TableSection,
     TopologySection,
     TpchData,
 )
-from serde_lab.scenario.sections import Codec, Measure, ShapesData
+from serde_lab.scenario.sections import Batch, Codec, Measure, ShapesData
 
 # texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
@@ -124,7 +123,14 @@ def data_hash(scenario: Scenario) -> str:
     """A hash, in 16 hex digits, of what decides the input batches: `[data]`, `[[setup]]`, `[[commit]]`."""
     content = scenario.to_json()
     # leave out defaults of keys that were added later, so that data made before them stays valid
-    later = {"key_range": "whole", "keyless": False, "refresh": False, "partitions": []}
+    later = {
+        "key_range": "whole",
+        "keyless": False,
+        "refresh": False,
+        "partitions": [],
+        "since": 1,
+        "while_writing": False,
+    }
     content["data"] = _without_defaults(content["data"], later)
     for batches in ("setup", "commit"):
         content[batches] = [_without_defaults(batch, later) for batch in content[batches]]

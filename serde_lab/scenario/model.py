@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_serializer
 
 from serde_lab.inputs.event_time import EVENT_TS
-from serde_lab.records.operation import Operation
 from serde_lab.records.partition_time import PREFIX
 from serde_lab.runs.model import ArmKind
 from serde_lab.scenario.sections import (
     ArmOptions,
+    Batch,
     Codec,
     Columns,
     Gate,
@@ -29,7 +29,6 @@ from serde_lab.scenario.sections import (
     Settings,
     Shapes,
     ShapesData,
-    Share,
     Stream,
     Sweep,
 )
@@ -52,8 +51,11 @@ TableName = Literal[
 QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
 FormatControl = Literal["delta_merge", "iceberg_merge"]
+ReadControl = Literal["hudi_rs", "duckdb_scan"]
 Control = Literal[
-    "exchange_only", "spark_native", "parquet_floor", "work_floor", PlainControl, FormatControl]  # fmt: skip
+    "exchange_only", "spark_native", "parquet_floor", "work_floor",
+    PlainControl, FormatControl, ReadControl,
+]  # fmt: skip
 WORK_FLOOR = "work_floor"
 """The control that does the work of an arm without SerDe, shuffle and JVM."""
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
@@ -61,6 +63,8 @@ PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 FORMAT_CONTROLS: tuple[str, ...] = get_args(FormatControl)
 """Controls that upsert into a table of another format, by its own `MERGE INTO`."""
 UPSERT_CONTROLS = (*PLAIN_CONTROLS, *FORMAT_CONTROLS)
+READ_CONTROLS: tuple[str, ...] = get_args(ReadControl)
+"""Controls that only read: a reader in Rust, and a scan of the same rows as plain Parquet files."""
 TablePeer = Literal[
     "hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned", "hudi_spark_tuned_before"
 ]
@@ -124,43 +128,6 @@ class ParquetData(ScenarioSection):
 
 
 Data = Annotated[TpchData | ParquetData | ShapesData, Field(discriminator="source")]
-
-
-class Batch(ScenarioSection):
-    """`[[setup]]` or `[[commit]]`: one write. `inputs.shares` defines the shares, which are from 0 to 1."""
-
-    operation: Operation = Operation.UPSERT
-    rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    share: Annotated[float, Field(gt=0, le=10**6)] | None = None
-    updates: Share = 0.0
-    duplicates: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    late: Share = 0.0
-    deletes: Share = 0.0
-    path: Annotated[str, Field(min_length=1)] | None = None
-    partitions: Columns = ()
-
-    @property
-    def takes_no_rows(self) -> bool:
-        """Whether it only deletes, and so has no rows."""
-        return self.operation is Operation.DELETE_PARTITION
-
-    @property
-    def derived(self) -> bool:
-        """Whether its rows are derived from those of `[data]`."""
-        return self.path is None and not self.takes_no_rows
-
-    @property
-    def has_unique_keys(self) -> bool:
-        """Whether no key occurs twice; those of the user's own files may."""
-        return self.path is None and self.duplicates == 0
-
-    def rows_of(self, source_rows: int) -> int:
-        """The number of rows for a source of `source_rows` rows: `rows`, or `share` of the source, or all."""
-        if self.takes_no_rows:
-            return 0
-        if self.rows is not None:
-            return self.rows
-        return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
 
 
 class Merging(ScenarioSection):
@@ -351,6 +318,11 @@ class Scenario(ScenarioSection):
             return ()
         derived = any(batch.derived for batch in self.batches)
         return self.data.own_ordering or ((EVENT_TS,) if derived else ())
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no timed commit writes rows: they read and compact the set-up table."""
+        return not any(batch.writes for batch in self.commits)
 
     @property
     def codec_only(self) -> bool:

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.inputs.shaped_rows import HOT_BUCKETS, PARTITION, Keys, Nesting, Shape, schema_of
+from serde_lab.records.operation import Operation, TableOperation
 
 ColumnType = Literal[
     "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
@@ -64,6 +65,68 @@ class ScenarioSection(BaseModel):
     def given(self) -> dict[str, Any]:
         """The keys that the file gives, with their values."""
         return self.model_dump(exclude_unset=True)
+
+
+def _operation(value: object) -> object:
+    """The operation of this name, with one error for both kinds of operation."""
+    known = {str(one): one for one in (*Operation, *TableOperation)}
+    if not isinstance(value, str) or value not in known:
+        raise PydanticCustomError(
+            "enum", "expected {expected}", {"expected": ", ".join(map(str, known))}
+        )
+    return known[value]
+
+
+BatchOperation = Annotated[Operation | TableOperation, BeforeValidator(_operation)]
+
+
+class Batch(ScenarioSection):
+    """`[[setup]]` or `[[commit]]`: a write, a read or a compaction. Shares are from 0 to 1."""
+
+    operation: BatchOperation = Operation.UPSERT
+    rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    share: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    updates: Share = 0.0
+    duplicates: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    late: Share = 0.0
+    deletes: Share = 0.0
+    path: Annotated[str, Field(min_length=1)] | None = None
+    partitions: Columns = ()
+    since: Annotated[int, Field(ge=1, le=10_000)] = 1
+    while_writing: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a write."""
+        return isinstance(self.operation, Operation)
+
+    @property
+    def write_operation(self) -> Operation:
+        """The operation of a write; for a read or a compaction the one that every table takes."""
+        return self.operation if isinstance(self.operation, Operation) else Operation.UPSERT
+
+    @property
+    def takes_no_rows(self) -> bool:
+        """Whether it only deletes, reads or compacts, and so has no rows of its own."""
+        return self.operation is Operation.DELETE_PARTITION or not self.writes
+
+    @property
+    def derived(self) -> bool:
+        """Whether its rows are derived from those of `[data]`."""
+        return self.path is None and not self.takes_no_rows
+
+    @property
+    def has_unique_keys(self) -> bool:
+        """Whether no key occurs twice; those of the user's own files may."""
+        return self.path is None and self.duplicates == 0
+
+    def rows_of(self, source_rows: int) -> int:
+        """The number of rows for a source of `source_rows` rows: `rows`, or `share` of the source, or all."""
+        if self.takes_no_rows:
+            return 0
+        if self.rows is not None:
+            return self.rows
+        return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
 
 
 class ArmOptions(BaseModel):

@@ -13,7 +13,7 @@ merger of its own, both rows are combined into one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError
+from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.merger import Merged
 from serde_lab.merging.survivors import MergeMode, match, not_older
-from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform
-from serde_lab.records.schema import RecordSchema, columns_of, values_at
+from serde_lab.records.schema import RecordSchema, columns_of
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
     COMMIT_TIME,
     META_NAMES,
-    RECORD_KEY,
     BaseFileReader,
     with_meta_columns,
 )
@@ -42,6 +41,7 @@ from serde_lab.table.files.log_records import (
     has_partial_rows,
     read_log_records,
 )
+from serde_lab.table.files.slice_rows import ArrowForm, RecordForm, RowForm, SliceRows
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -64,8 +64,9 @@ class FileSliceReader:
     """The rows of one slice, in batches of the meta columns and then the columns of `data_schema`.
 
     `data_schema` is the table's whole schema; `columns` selects and orders the output (meta columns too).
-    `read_optimised` ignores the logs. Raises TableError for what cannot be read, a damaged log block
-    included. Rows come in the order of the base file, followed by the rows from the logs.
+    `read_optimised` ignores the logs. Rows are merged as records of `records`, by default on Arrow; without
+    logs nothing is merged. Raises TableError for what cannot be read, a damaged log block included. Rows come
+    in the order of the base file, followed by the rows from the logs. `timeline` times the steps.
     """
 
     def __init__(
@@ -78,8 +79,11 @@ class FileSliceReader:
         *,
         columns: Sequence[str] | None = None,
         read_optimised: bool = False,
+        records: RecordForm | None = None,
+        timeline: TaskTimeline | None = None,
     ) -> None:
         self._storage, self._config, self._slice = storage, config, slice_
+        self._timeline = timeline or TaskTimeline("read")
         whole = with_meta_columns(data_schema.remove_metadata())
         self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
         # columns that the merge reads, besides the requested ones
@@ -91,6 +95,9 @@ class FileSliceReader:
         self._visibility = visibility
         self._combiner: Combiner | None = None
         self._logs_too = bool(slice_.log_files) and not read_optimised
+        self._form: RowForm = ArrowForm()
+        if records is not None and self._logs_too:
+            self._form = records.bound(self._read, config.merge_ordering, self._timeline)
         self.count = MergeCount()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -103,8 +110,10 @@ class FileSliceReader:
         surviving = np.zeros(len(log), np.bool_)
         made = np.zeros(len(log), np.bool_)  # entries combined with a base row
         for batch in self._base_batches(self._read, _MERGED_ROWS):
-            kept, rows = self._merge(batch, log, open_, surviving, made)
-            kept_rows = batch if kept.all() else batch.filter(pa.array(kept))
+            base = self._form.rows([pa.Table.from_batches([batch])], self._read)
+            with self._timeline.phase("merge"):
+                kept, rows = self._merge(base, log, open_, surviving, made)
+                kept_rows = base.picked(kept).to_arrow()
             if kept_rows.num_rows:
                 yield self._narrowed(kept_rows)
             if rows is not None and rows.num_rows:
@@ -113,9 +122,13 @@ class FileSliceReader:
         self.count.updated = int((surviving & is_row).sum())
         self.count.deleted += int((surviving & ~is_row).sum())
         self.count.inserted = int((open_ & is_row).sum())
-        found = log.rows.take(pa.array(log.row[(surviving | open_) & is_row & ~made]))
-        for batch in found.to_batches(max_chunksize=_BATCH_ROWS):
-            yield self._narrowed(batch)
+        left = log.rows.batches(log.row[(surviving | open_) & is_row & ~made], _BATCH_ROWS)
+        while True:
+            with self._timeline.phase("merge"):
+                found = next(left, None)
+            if found is None:
+                return
+            yield self._narrowed(found)
 
     def _read_logs(self) -> LogRecords:
         config = self._config
@@ -123,7 +136,13 @@ class FileSliceReader:
         roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
         rules = config.merge_rules
         log, self.count.log = read_log_records(
-            self._storage, self._slice.log_files, roles, self._visibility, rules
+            self._storage,
+            self._slice.log_files,
+            roles,
+            self._visibility,
+            rules,
+            self._form,
+            self._timeline,
         )
         partial = log.present is not None
         self._combiner = rules.combiner(roles, in_log=True, partial=partial)
@@ -135,7 +154,7 @@ class FileSliceReader:
 
     def _merge(
         self,
-        batch: pa.RecordBatch,
+        base: SliceRows,
         log: LogRecords,
         open_: npt.NDArray[np.bool_],
         surviving: npt.NDArray[np.bool_],
@@ -143,10 +162,10 @@ class FileSliceReader:
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch | None]:
         """Merge one batch of the base file: which of its rows stay, and the combined rows. Marks the log
         entries that matched (no longer `open_`), won (`surviving`) or were combined (`made`)."""
-        kept = np.ones(batch.num_rows, np.bool_)
+        kept = np.ones(len(base), np.bool_)
         entries = np.flatnonzero(open_)
-        keys = log.keys if len(entries) == len(log) else log.keys.take(pa.array(entries))
-        at = match(batch.column(RECORD_KEY), keys)
+        keys = log.keys if len(entries) == len(log) else log.keys.take(entries)
+        at = match(base.keys(), keys)
         hit = np.flatnonzero(at >= 0)
         if not len(hit):
             return kept, None
@@ -156,13 +175,13 @@ class FileSliceReader:
         ordering = self._config.merge_ordering
         if ordering:
             wins = log.always[met] | not_older(
-                [values_at(batch, name).take(pa.array(base_rows)) for name in ordering],
+                [values.take(pa.array(base_rows)) for values in base.ordering(ordering)],
                 [values.take(pa.array(met)) for values in log.ordering],
             )
         rows = None
         if self._combiner is not None:
             two = np.flatnonzero(log.row[met] >= 0)
-            combined = self._combined(batch, base_rows[two], log, met[two], wins[two])
+            combined = self._combined(base, base_rows[two], log, met[two], wins[two])
             gone = np.zeros(len(two), np.bool_) if combined.deleted is None else combined.deleted
             changed = ~gone
             if combined.older_kept is not None:
@@ -178,16 +197,16 @@ class FileSliceReader:
 
     def _combined(
         self,
-        batch: pa.RecordBatch,
+        base: SliceRows,
         base_rows: npt.NDArray[np.int64],
         log: LogRecords,
         met: npt.NDArray[np.int64],
         wins: npt.NDArray[np.bool_],
     ) -> Merged:
-        """Combine base rows with the log's rows of the same keys."""
-        older = batch.take(pa.array(base_rows))
+        """Combine base rows with the log's rows of the same keys: a combiner works on Arrow."""
+        older = base.take(base_rows).to_arrow()
         numbers = log.row[met]
-        newer = one_batch(log.rows.take(pa.array(numbers)))
+        newer = log.rows.take(numbers).to_arrow()
         present = log.present
         if present is not None:
             present = {name: mask[numbers] for name, mask in present.items()}
@@ -201,8 +220,14 @@ class FileSliceReader:
         reader = BaseFileReader(self._storage, base.path)
         where = self._storage.describe(base.path)
         present = [name for name in schema.names if name in reader.schema.names]
-        for batch in reader.batches(present, rows):
-            yield conform(batch, schema, where)
+        batches = reader.batches(present, rows)
+        while True:
+            with self._timeline.phase("read_base"):
+                batch = next(batches, None)
+                found = None if batch is None else conform(batch, schema, where)
+            if found is None:
+                return
+            yield found
 
     def _narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if batch.schema.equals(self.schema) else batch.select(self.schema.names)
@@ -212,7 +237,8 @@ class FileSliceReader:
 class ReadPlan:
     """One read as a picklable value. `commit_times` keeps only the rows that one of these instants wrote.
 
-    Slices whose logs hold partial rows are read with the plan `whole` instead, if given.
+    Slices whose logs hold partial rows are read with the plan `whole` instead, if given. Slices with logs are
+    merged as records of `records`, by default on Arrow.
     """
 
     storage: Storage
@@ -224,6 +250,7 @@ class ReadPlan:
     columns: tuple[str, ...] | None = None
     commit_times: frozenset[str] | None = None
     whole: ReadPlan | None = None
+    records: RecordForm | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -235,12 +262,15 @@ class ReadPlan:
             else pa.schema([whole.field(name) for name in self.columns])
         )
 
-    def batches(self, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of one of the plan's slices."""
+    def batches(
+        self, slice_: FileSlice, timeline: TaskTimeline | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one of the plan's slices; `timeline` times the steps."""
         if self.whole is not None and has_partial_rows(
             self.storage, slice_.log_files, self.visibility
         ):
-            yield from self.whole.batches(self.whole.slice_of(slice_))
+            whole = replace(self.whole, records=self.records)
+            yield from whole.batches(whole.slice_of(slice_), timeline)
             return
         names = self.schema.names
         filtered = self.commit_times is not None
@@ -253,6 +283,8 @@ class ReadPlan:
             self.visibility,
             columns=read,
             read_optimised=self.read_optimised,
+            records=self.records,
+            timeline=timeline,
         )
         times = pa.array(sorted(self.commit_times or ()), pa.string())
         for batch in reader.batches():

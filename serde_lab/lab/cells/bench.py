@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -147,3 +148,27 @@ class Bench:
     def source(self, files: Sequence[Path]) -> DataFrame:
         """The rows of Parquet files, one input partition per file, in the given order."""
         return scan_of_files(self.spark, files)
+
+
+_JOB_DESCRIPTION = "spark.job.description"
+
+
+def stage_labels(history: SparkHistory) -> dict[int, str]:
+    """Names for a peer's stages: the purpose that it gives for the job, and Spark's name of the stage.
+
+    "SparkUpsertCommitActionExecutor:Building workload profile:lab" with the stage "countByKey at
+    HoodieJavaPairRDD.java:115" gives "building_workload_profile/countByKey".
+    """
+    names = {stage.stage_id: stage.name.split(" at ")[0] for stage in history.stages}
+    labels: dict[int, str] = {}
+    for job in sorted(history.jobs, key=lambda job: job.job_id):
+        purpose = _purpose(job.properties.get(_JOB_DESCRIPTION, ""))
+        for stage_id in job.stage_ids & names.keys():
+            labels.setdefault(stage_id, f"{purpose}/{names[stage_id]}")
+    return labels
+
+
+def _purpose(description: str) -> str:
+    parts = description.split(":")
+    purpose = parts[1] if len(parts) > 1 else parts[0]
+    return re.sub(r"\W+", "_", purpose.strip().lower()).strip("_") or "job"

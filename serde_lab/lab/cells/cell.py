@@ -40,6 +40,25 @@ QueryRows: TypeAlias = tuple[tuple[Any, ...], ...]
 """The rows of a query's answer, in order."""
 
 
+@dataclass(slots=True)
+class Digest:
+    """The rows of an answer, counted and hashed in any order by one kind of sink."""
+
+    rows: int = 0
+    hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer:
+    """What a timed read of commit `number` answered: the digest of its rows, and the rows of a second read as
+    Parquet files in `folder`, with their digest by the same sink."""
+
+    number: int
+    folder: Path
+    timed: Digest
+    kept: Digest
+
+
 @dataclass(frozen=True, slots=True)
 class CellResult:
     """The result of a cell. `table` is its final table, None if the arm writes none.
@@ -63,6 +82,8 @@ class CellResult:
     """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
     answers: Mapping[str, QueryRows] = field(default_factory=dict)
     """The rows that Spark answered to each query."""
+    reads: tuple[ReadAnswer, ...] = ()
+    """What timed reads answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ write none, and each isolates one cost. `exchange_only`: frames that were made b
 starts go through the same hop, and are counted and dropped. `parquet_floor`: Spark writes the same rows
 as plain parquet. The controls of `plain_tables` merge as a PySpark user would without a table format, and
 those of `merge_into` with Delta Lake or Iceberg. `work_floor` (`floor_cells`) does the work without Spark.
+Where commits read or compact the table, `spark_reads` does that for strategies and peers.
 
 A peer is Apache Hudi, which writes the commits to its own table. Its Spark stages become phases. The clock
 covers the whole call of `save`. The time before the instant is requested, and after it is completed, is
@@ -14,7 +15,6 @@ stored too.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.storagelevel import StorageLevel
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells.bench import Bench, Window
+from serde_lab.lab.cells.bench import Bench, Window, stage_labels
 from serde_lab.lab.cells.cell import (
     CellJob,
     CommitResult,
@@ -38,12 +38,14 @@ from serde_lab.lab.cells.cell import (
 from serde_lab.lab.cells.floor_cells import FloorOnCores
 from serde_lab.lab.cells.instead import MergeCell, PlainTableCell, UpsertCell, parquet_writer
 from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
+from serde_lab.lab.cells.read_here import read_control
 from serde_lab.lab.cells.slowdown import SlowedTask
+from serde_lab.lab.cells.spark_reads import HudiOperator, StrategyOperator
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.environment import calibrate
-from serde_lab.measure.event_log import SparkHistory
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.peers.apache_hudi import root_cause
@@ -58,11 +60,15 @@ from serde_lab.pipeline.spark.exchange import (
 from serde_lab.pipeline.spark.tables import exchange_for
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam, SparkTask
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, WORK_FLOOR, Arm
+from serde_lab.scenario.model import (
+    FORMAT_CONTROLS,
+    PLAIN_CONTROLS,
+    READ_CONTROLS,
+    WORK_FLOOR,
+    Arm,
+)
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant, epoch_ns
-
-_JOB_DESCRIPTION = "spark.job.description"
 
 
 class OnSpark:
@@ -89,7 +95,13 @@ class OnSpark:
             **dict.fromkeys(PLAIN_CONTROLS, PlainTableCell),
             **dict.fromkeys(FORMAT_CONTROLS, MergeCell),
         }
-        return kinds[job.arm.control or job.arm.kind](self.bench, job)
+        if job.arm.control in READ_CONTROLS:
+            return OperationsCell(job, read_control(job))
+        cell = kinds[job.arm.control or job.arm.kind](self.bench, job)
+        if not has_operations(job):
+            return cell
+        operator = HudiOperator if job.arm.kind == "peer" else StrategyOperator
+        return OperationsCell(job, operator(self.bench, job), cell)
 
     def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
         df = self.bench.source(commit.files)
@@ -280,24 +292,3 @@ def outside_instants(instant: Instant, clock: Interval) -> dict[str, float]:
         ended_ns = epoch_ns(instant.completion_time or "")
         found["after_completed_s"] = max(0, clock.end_ns - ended_ns) / 1e9
     return found
-
-
-def stage_labels(history: SparkHistory) -> dict[int, str]:
-    """Names for a peer's stages: the purpose that it gives for the job, and Spark's name of the stage.
-
-    "SparkUpsertCommitActionExecutor:Building workload profile:lab" with the stage "countByKey at
-    HoodieJavaPairRDD.java:115" gives "building_workload_profile/countByKey".
-    """
-    names = {stage.stage_id: stage.name.split(" at ")[0] for stage in history.stages}
-    labels: dict[int, str] = {}
-    for job in sorted(history.jobs, key=lambda job: job.job_id):
-        purpose = _purpose(job.properties.get(_JOB_DESCRIPTION, ""))
-        for stage_id in job.stage_ids & names.keys():
-            labels.setdefault(stage_id, f"{purpose}/{names[stage_id]}")
-    return labels
-
-
-def _purpose(description: str) -> str:
-    parts = description.split(":")
-    purpose = parts[1] if len(parts) > 1 else parts[0]
-    return re.sub(r"\W+", "_", purpose.strip().lower()).strip("_") or "job"

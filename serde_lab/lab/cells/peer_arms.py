@@ -172,7 +172,9 @@ def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]
     kinds: Mapping[str, HudiArm | RecordClass] = {**ARMS, **RECORD_CLASSES}
     own = kinds[arm.peer or ""].own_options(commit.has_unique_keys)
     streamed = {} if scenario.stream is None else dict(STREAMED)
-    return write_options(scenario, arm, commit.operation) | own | arm.write_settings | streamed
+    return (
+        write_options(scenario, arm, commit.write_operation) | own | arm.write_settings | streamed
+    )
 
 
 def session_conf(scenario: Scenario) -> dict[str, str]:

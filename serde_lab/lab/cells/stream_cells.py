@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells.bench import Bench, Window
+from serde_lab.lab.cells.bench import Bench, Window, stage_labels
 from serde_lab.lab.cells.cell import (
     CellJob,
     CellResult,
@@ -33,7 +33,7 @@ from serde_lab.lab.cells.cell import (
     schema_of,
     table_bytes,
 )
-from serde_lab.lab.cells.on_spark import OnSpark, stage_labels
+from serde_lab.lab.cells.on_spark import OnSpark
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.stored_batches import TimedInstant, timed_instants
 from serde_lab.lab.inputs.prepared import CommitInput

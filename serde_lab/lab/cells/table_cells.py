@@ -26,6 +26,8 @@ from serde_lab.lab.cells.cell import (
     schema_of,
 )
 from serde_lab.lab.cells.floor_cells import FloorHere
+from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
+from serde_lab.lab.cells.read_here import StrategyHere, read_control
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import set_up_kind, set_up_options
 from serde_lab.measure.commit import measure_in_process
@@ -35,7 +37,7 @@ from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
+from serde_lab.scenario.model import READ_CONTROLS, UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.table.storage.storage import Storage
 
 DATASETS = "datasets"
@@ -144,7 +146,12 @@ class InProcess:
 
     def cell(self, job: CellJob) -> MeasurableCell:
         # the scenario's consistency check allows no other controls and no peers here
-        return FloorHere(job) if job.arm.control == WORK_FLOOR else InProcessCell(job)
+        if job.arm.control in READ_CONTROLS:
+            return OperationsCell(job, read_control(job))
+        if job.arm.control == WORK_FLOOR:
+            return FloorHere(job)
+        cell = InProcessCell(job)
+        return OperationsCell(job, StrategyHere(job), cell) if has_operations(job) else cell
 
     def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
         prepared.commit(InProcessExchange(_partitions(commit)))

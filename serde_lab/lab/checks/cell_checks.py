@@ -16,11 +16,13 @@ from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult, open_table
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
+from serde_lab.lab.checks.query_answers import ReadChecks, history_of
 from serde_lab.lab.checks.stored_batches import stored_once
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.phases import group
+from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options
 from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
@@ -28,7 +30,7 @@ from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
 from serde_lab.verify.contents import RowSource
-from serde_lab.verify.oracle import HistoryCommit, solve
+from serde_lab.verify.oracle import solve
 from serde_lab.verify.readers import PlainParquet
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
@@ -76,10 +78,8 @@ class CellChecks:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._commits, self._floors = inputs.commits, dict[str, float]()
-        self._history = [
-            HistoryCommit(commit.operation, commit.folder, commit.partitions)
-            for commit in (*inputs.setups, *inputs.commits)
-        ]
+        self._history = history_of((*inputs.setups, *inputs.commits))
+        self._reads = ReadChecks(scenario, inputs, work / "oracle-of-reads")
         self._answers: dict[tuple[tuple[str, str], ...], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
@@ -110,7 +110,9 @@ class CellChecks:
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell; the fingerprint is None if no table was written or readable."""
         of_table = self.of_table(arm, result)
-        return TableVerdict((*self.of_cell(arm, result), *of_table.results), of_table.fingerprint)
+        of_reads = self._reads.judge(self._answer(arm)[0], result)
+        found = (*self.of_cell(arm, result), *of_table.results, *of_reads)
+        return TableVerdict(found, of_table.fingerprint)
 
     def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
         """The checks of what a cell did as a whole, however many tables it wrote."""
@@ -119,7 +121,7 @@ class CellChecks:
             return [_timers(result), _processes(result, on_spark)]
         if arm.strategy is None:
             return []
-        makes = self._scenario.topology_of(arm).makes_records
+        makes = self._sends(arm)
         tasks = _tasks(result) if self._scenario.stream is not None else 0
         return [
             _wire(arm, result) if makes else _no_wire(result),
@@ -131,7 +133,7 @@ class CellChecks:
         """The checks of one table and of the frames that carried its rows."""
         found: list[CheckResult] = []
         fingerprint = None
-        if arm.strategy is not None and self._scenario.topology_of(arm).makes_records:
+        if arm.strategy is not None and self._sends(arm):
             found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
@@ -152,6 +154,10 @@ class CellChecks:
                 stored = open_table(result.table)
                 found.append(stored_once(stored, self._scenario.stream.batches))
         return TableVerdict(tuple(found), fingerprint)
+
+    def _sends(self, arm: Arm) -> bool:
+        """Whether the arm's timed commits send records."""
+        return self._scenario.topology_of(arm).makes_records and not self._scenario.only_reads
 
     def _holds_rows(self, arm: Arm, result: CellResult) -> CheckResult:
         """Check that frames have at least half the bytes of the best compressed Parquet of the same rows.
@@ -177,7 +183,7 @@ class CellChecks:
     def _floor(self, commit: CommitInput) -> float:
         if commit.name not in self._floors:
             # of a delete only the keys cross
-            keys_only = commit.operation in ("delete", "delete_partition")
+            keys_only = commit.operation in ("delete", "delete_partition", *TABLE_OPERATIONS)
             self._floors[commit.name] = 0.0 if keys_only else _FLOOR_SHARE * _parquet_bytes(commit)
         return self._floors[commit.name]
 

@@ -19,8 +19,8 @@ from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
 from serde_lab.lab.inputs import own_files
 from serde_lab.records.operation import Operation
-from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from serde_lab.scenario.sections import ShapesData
+from serde_lab.scenario.model import ParquetData, Scenario, TpchData
+from serde_lab.scenario.sections import Batch, ShapesData
 from tpch import TABLES, RefreshStream, generate, generator_version
 
 Say = Callable[[str], None]
@@ -243,7 +243,7 @@ def _one_key(
 
 def _shares(batch: Batch, source_rows: int) -> Shares:
     return Shares(
-        operation=batch.operation,
+        operation=batch.write_operation,
         rows=batch.rows_of(source_rows),
         updates=batch.updates,
         duplicates=batch.duplicates,

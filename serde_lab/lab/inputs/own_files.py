@@ -16,8 +16,9 @@ import duckdb
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.records.schema import is_nested
-from serde_lab.scenario.model import Batch, ParquetData, Scenario
+from serde_lab.scenario.model import ParquetData, Scenario
 from serde_lab.scenario.problems import listed, suggestion
+from serde_lab.scenario.sections import Batch
 
 _ROWS_AT_A_TIME = 1 << 20
 

@@ -17,6 +17,7 @@ from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.options.service import ServiceOptions
 from serde_lab.pipeline.source.schema import avro_schema
 from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.services.bucket_resizing import (
     ResizeRules,
     carry_out,
@@ -50,25 +51,30 @@ def compact(
     table: HoodieTable,
     compactor: Compactor = compact_in_process,
     format: BaseFileFormat | None = None,
+    records: RecordForm | None = None,
 ) -> Commit | None:
     """Compact every file slice of a merge-on-read table that has logs; None if none has.
 
-    Raises ConcurrentWrite if another writer holds the table, or rolled the compaction back. A compaction
-    that fails while the driver is alive is rolled back at once, and the table reads as before.
+    Slices are merged as records of `records`, by default on Arrow. Raises ConcurrentWrite if another writer
+    holds the table, or rolled the compaction back. A compaction that fails while the driver is alive is
+    rolled back at once, and the table reads as before.
     """
     table.config.check_writable()
     coordinator = Coordinator(table)
     with coordinator.hold("compact"):
-        return compact_held(coordinator, compactor, format)
+        return compact_held(coordinator, compactor, format, records)
 
 
 def compact_held(
-    coordinator: Coordinator, compactor: Compactor, format: BaseFileFormat | None = None
+    coordinator: Coordinator,
+    compactor: Compactor,
+    format: BaseFileFormat | None = None,
+    records: RecordForm | None = None,
 ) -> Commit | None:
     """Like `compact`, for a caller who holds the table."""
     table = coordinator.table
     try:
-        plan = schedule_compaction(table, format=format)
+        plan = schedule_compaction(table, format=format, records=records)
         if plan is None:
             return None
         schema = json.dumps(avro_schema(plan.data_schema, table.config.name))

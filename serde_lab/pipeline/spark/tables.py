@@ -130,8 +130,7 @@ class SliceCompactions:
         statuses = []
         try:
             for number in numbers_in(timeline.source(batches)):
-                with timeline.phase("merge"):
-                    statuses.append(pickle.dumps(compact_slice(self.plan, number)))
+                statuses.append(pickle.dumps(compact_slice(self.plan, number, timeline)))
         except LabError as exc:
             raise RuntimeError(carried(exc)) from exc
         out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
@@ -172,8 +171,11 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     if there is no table or its kind is not supported, OptionError for an option that is unknown or
     invalid.
     """
-    parsed = parse_read_options(options or {})
-    plan = plan_read(open_table(path), parsed)
+    return frame_of(spark, plan_read(open_table(path), parse_read_options(options or {})))
+
+
+def frame_of(spark: SparkSession, plan: ReadPlan, reports: Reports | None = None) -> DataFrame:
+    """The rows of `plan` as a DataFrame; tasks that merge slices add their reports to `reports`."""
     alone = [slice_ for slice_ in plan.slices if _spark_reads(plan, slice_)]
     narrower = _narrower_instants(plan, alone)
     plain = tuple(slice_ for slice_ in alone if slice_.base_instant not in narrower)
@@ -185,7 +187,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
         frames.append(_base_files(spark, plan, plain))
     if others:
         check_workers(spark)
-        frames.append(merged_slices(spark, plan, others))
+        frames.append(merged_slices(spark, plan, others, reports))
     return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
 
@@ -225,22 +227,40 @@ def _base_files(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ..
     return rows.select(*(f"`{name}`" for name in plan.schema.names))
 
 
-class SliceReads:
-    """Reads and merges the slices whose numbers arrive."""
+READ_STAGE = "read"
 
-    def __init__(self, plan: ReadPlan) -> None:
-        self.plan = plan
+
+class SliceReads:
+    """Reads and merges the slices whose numbers arrive, and reports the time that this took."""
+
+    def __init__(self, plan: ReadPlan, reports: Reports | None = None) -> None:
+        self.plan, self.reports = plan, reports
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers_in(batches):
-            for batch in self.plan.batches(self.plan.slices[number]):
+        timeline = TaskTimeline(READ_STAGE)
+        yield from timeline.sink(self._rows(timeline, batches))
+        if self.reports is not None:
+            context = TaskContext.get()
+            assert context is not None  # always there inside a task
+            self.reports.add([report_of(context, timeline)])
+
+    def _rows(
+        self, timeline: TaskTimeline, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for number in numbers_in(timeline.source(batches)):
+            for batch in self.plan.batches(self.plan.slices[number], timeline):
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     yield batch.slice(start, _BATCH_ROWS)
 
 
-def merged_slices(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
+def merged_slices(
+    spark: SparkSession,
+    plan: ReadPlan,
+    slices: tuple[FileSlice, ...],
+    reports: Reports | None = None,
+) -> DataFrame:
     """The rows of `slices` of `plan`, each slice read and merged in a task of its own."""
-    reads = SliceReads(replace(plan, slices=slices))
+    reads = SliceReads(replace(plan, slices=slices), reports)
     count = len(slices)
     return spark.range(0, count, 1, count).mapInArrow(reads, spark_schema(plan.schema))
 

@@ -13,12 +13,12 @@ from serde_lab.scenario.model import (
     RECORD_PEERS,
     UPSERT_CONTROLS,
     Arm,
-    Batch,
     Scenario,
     TopologySection,
     TpchData,
 )
 from serde_lab.scenario.problems import Problem, a, unknown_arm
+from serde_lab.scenario.sections import Batch
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "pickle": ("row",),
@@ -285,7 +285,7 @@ def _topologies(scenario: Scenario) -> Iterator[Problem]:
 def _consistent(arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     """Consistent hashing fixes the file groups of a partition before its first row is written."""
     for key, batch in scenario.named_batches:
-        if batch.operation is Operation.BULK_INSERT or batch.operation.replaces:
+        if batch.operation is Operation.BULK_INSERT or batch.write_operation.replaces:
             yield Problem(
                 f"{key}.operation",
                 f"{a(batch.operation)} creates or removes file groups, and consistent hashing (arm"
@@ -296,6 +296,8 @@ def _consistent(arm: Arm, scenario: Scenario) -> Iterator[Problem]:
 def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     """Problems of a batch whose operation cannot go through the arm's topology."""
     topology = scenario.topology_of(arm)
+    if not batch.writes:
+        return
     if not topology.makes_records and batch.operation != "insert":
         yield Problem(
             key,

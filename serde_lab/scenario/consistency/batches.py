@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
+from serde_lab.records.operation import TableOperation
+from serde_lab.scenario.model import READ_CONTROLS, Arm, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed
+from serde_lab.scenario.sections import Batch
 
 _SHARES = ("updates", "duplicates", "late", "deletes")
 # operations that handle stored keys and duplicates within a batch correctly
@@ -17,10 +19,13 @@ _REPLACES = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Problems of `[[setup]]` and `[[commit]]`."""
     yield from _not_yet(scenario)
+    yield from _table_operations(scenario)
     if isinstance(scenario.data, TpchData) and scenario.data.refresh:
         yield from _refreshes(scenario)
     own = ""
     for number, (key, batch) in enumerate(scenario.named_batches):
+        if not batch.writes:
+            continue
         if batch.takes_no_rows or batch.partitions:
             yield from _partitions(key, batch, scenario, first=not number)
             continue
@@ -41,14 +46,14 @@ def check(scenario: Scenario) -> Iterator[Problem]:
                 f"commit.{number}.operation",
                 "a bulk_insert makes no records, so no strategy would be measured; move it to [[setup]]",
             )
-    if all(batch.takes_no_rows for batch in scenario.commits):
+    if all(batch.takes_no_rows and batch.writes for batch in scenario.commits):
         yield Problem("commit", "has no batch with rows, so nothing would be measured")
 
 
 def _not_yet(scenario: Scenario) -> Iterator[Problem]:
     """Problems of valid keys whose meaning is not implemented yet."""
     for key, batch in scenario.named_batches:
-        if batch.takes_no_rows or batch.operation == "upsert_prepped":
+        if (batch.takes_no_rows and batch.writes) or batch.operation == "upsert_prepped":
             for arm in scenario.arms:
                 if arm.kind != "strategy":
                     yield Problem(
@@ -56,6 +61,93 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
                         f"arm {arm.name!r} ({arm.subject}) cannot do {batch.operation} yet; remove one"
                         " of the two",
                     )
+
+
+def _table_operations(scenario: Scenario) -> Iterator[Problem]:
+    """Reads and compactions: what they may be given, what they need, and which arms can do them."""
+    named = scenario.named_batches
+    asked = [(key, batch) for key, batch in named if not batch.writes]
+    for number, (key, batch) in enumerate(named):
+        yield from _of_operation(key, batch)
+        if not batch.writes:
+            yield from _before(key, batch, scenario, [earlier for _, earlier in named[:number]])
+    if asked and scenario.codec_only:
+        yield Problem(f"{asked[0][0]}.operation", "measure.exchange 'none' has no table to read")
+    for name, given in (("dataset", scenario.datasets), ("search", scenario.search)):
+        if asked and given:
+            yield Problem(f"{asked[0][0]}.operation", f"cannot be combined with [{name}]")
+    for arm in scenario.arms:
+        yield from _arm_of_operations(arm, scenario, asked)
+
+
+def _of_operation(key: str, batch: Batch) -> Iterator[Problem]:
+    """Keys that only some operations have."""
+    if batch.since != 1 and batch.operation != TableOperation.INCREMENTAL:
+        yield Problem(f"{key}.since", f"is for incremental, not for {batch.operation}")
+    if batch.while_writing and batch.operation != TableOperation.READ:
+        yield Problem(f"{key}.while_writing", f"is for read, not for {batch.operation}")
+    if batch.writes:
+        return
+    if key.startswith("setup"):
+        yield Problem(
+            f"{key}.operation", f"{a(batch.operation)} is timed: it belongs in [[commit]]"
+        )
+    for name in ("rows", "share", "path", "partitions", *_SHARES):
+        if getattr(batch, name):
+            yield Problem(f"{key}.{name}", f"cannot be set: {a(batch.operation)} has no rows")
+
+
+def _before(
+    key: str, batch: Batch, scenario: Scenario, earlier: Sequence[Batch]
+) -> Iterator[Problem]:
+    """What a read or a compaction needs of the batches before it, and of the table."""
+    where = f"{key}.operation"
+    writes = [one for one in earlier if one.writes]
+    if not writes:
+        yield Problem(where, "needs a table with rows, but nothing was written before it")
+        return
+    if batch.operation == TableOperation.READ:
+        return
+    for arm in scenario.arms:
+        if scenario.table_of(arm).type != "MERGE_ON_READ":
+            yield Problem(where, f"needs table.type MERGE_ON_READ, which arm {arm.name!r} has not")
+            return
+    if batch.operation != TableOperation.INCREMENTAL:
+        return
+    if batch.since >= len(writes):
+        yield Problem(
+            f"{key}.since",
+            f"is {batch.since}, but {len(writes)} writes come before it, of which the first makes the files"
+            " that the others change",
+        )
+        return
+    if scenario.table.partial_update:
+        yield Problem(where, "the lab cannot compute the changes of a table with partial_update")
+    first = [number for number, one in enumerate(earlier) if one.writes][-batch.since]
+    for one in earlier[first:]:
+        if one.operation == TableOperation.COMPACT:
+            yield Problem(
+                where, "the lab cannot compute changes that a compaction has merged already"
+            )
+        elif one.writes and one.operation not in ("upsert", "delete"):
+            yield Problem(
+                where, f"the lab cannot compute the changes of {a(one.operation)}, only of upserts"
+            )
+
+
+def _arm_of_operations(
+    arm: Arm, scenario: Scenario, asked: Sequence[tuple[str, Batch]]
+) -> Iterator[Problem]:
+    """Which arms read and compact tables, and which do nothing else."""
+    where = f"arm.{arm.name}"
+    if arm.control in READ_CONTROLS:
+        if not scenario.only_reads:
+            yield Problem(where, f"{arm.control} only reads: every commit must be a read")
+        compacts = [key for key, batch in asked if batch.operation == TableOperation.COMPACT]
+        if arm.control == "hudi_rs" and compacts:
+            yield Problem(where, f"hudi_rs does not compact tables ({compacts[0]})")
+    elif arm.control is not None and asked:
+        yield Problem(where, f"{arm.control} has no table to read or compact ({asked[0][0]})")
 
 
 def _refreshes(scenario: Scenario) -> Iterator[Problem]:

@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
+from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner, Entries, Present
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
 from serde_lab.merging.survivors import EntryHistory, winners
-from serde_lab.records.buffers import one_batch
+from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.conversion import conform_table
-from serde_lab.records.schema import RecordSchema, type_at, values_at
+from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.table.files.base_file import RECORD_KEY, with_meta_columns
 from serde_lab.table.files.delete_block import DeletedKeys, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
@@ -34,6 +35,7 @@ from serde_lab.table.files.log_block import (
     decode_parquet,
     parse_blocks,
 )
+from serde_lab.table.files.slice_rows import ArrowForm, RowForm, SliceRows
 from serde_lab.table.storage.storage import Storage
 
 _ROLLBACK_COMMAND = "0"
@@ -43,17 +45,17 @@ _ROLLBACK_COMMAND = "0"
 class LogRecords:
     """The merged log files of a slice, one entry per record key; all arrays have the same length.
 
-    `keys`: record keys. `row`: the entry's row in `rows`, or -1 for a delete. `always`: deletes by commit
-    time, which win over the base file's row whatever its ordering value. `ordering`: one array per ordering
-    field, null where `always`. `present`: for each column that some writers left out, which of `rows` have
-    it; None if the log has no partial updates.
+    `keys`: record keys, hashed. `row`: the entry's row in `rows`, or -1 for a delete. `always`: deletes by
+    commit time, which win over the base file's row whatever its ordering value. `ordering`: one array per
+    ordering field, null where `always`. `present`: for each column that some writers left out, which of
+    `rows` have it; None if the log has no partial updates.
     """
 
-    keys: pa.Array
+    keys: HashedKeys
     row: npt.NDArray[np.int64]
     always: npt.NDArray[np.bool_]
     ordering: tuple[pa.Array, ...]
-    rows: pa.Table
+    rows: SliceRows
     present: Present | None = None
 
     def __len__(self) -> int:
@@ -76,29 +78,38 @@ def read_log_records(
     schema: RecordSchema,
     visibility: Visibility,
     rules: MergeRules | None = None,
+    form: RowForm | None = None,
+    timeline: TaskTimeline | None = None,
 ) -> tuple[LogRecords, LogCount]:
     """Read the blocks of committed instants and merge them by `rules`. `schema` has the wanted columns,
-    ordering fields included; without ordering fields the later entry of a key wins.
+    ordering fields included; without ordering fields the later entry of a key wins. Rows are merged in
+    `form`, on Arrow by default, and the steps are timed by `timeline`.
 
     Raises TableError for a damaged block: Hudi's readers silently skip it, which loses its records.
     """
-    rules = rules or MergeRules()
+    rules, form = rules or MergeRules(), form or ArrowForm()
+    timeline = timeline or TaskTimeline("read")
     columns = with_meta_columns(schema.data)
     kinds = tuple(type_at(columns, name) for name in schema.ordering)
-    blocks = list(committed_blocks(storage, log_files, visibility))
     parts: list[_Part] = []
-    for block, where in blocks:
-        if block.type == BlockType.DELETE:
-            parts.append(_deletes(decode_deletes(block.content, kinds, where), kinds))
-        else:
-            parts.append(_rows(block, columns, schema.ordering, rules.markers, where))
+    with timeline.phase("read_base"):
+        blocks = list(committed_blocks(storage, log_files, visibility))
+        for block, where in blocks:
+            if block.type == BlockType.DELETE:
+                parts.append(_Part(deletes=decode_deletes(block.content, kinds, where)))
+            else:
+                parts.append(_rows(block, columns, rules.markers, where))
     partial = any(part.missing is not None for part in parts)
     combiner = rules.combiner(schema, in_log=True, partial=partial)
-    records = _merge(parts, columns, kinds, combiner, _present(parts) if partial else None)
+    rows = form.rows([part.rows for part in parts if part.rows is not None], columns)
+    with timeline.phase("merge"):
+        entries = _entries(parts, rows, schema.ordering, kinds)
+        present = _present(parts) if partial else None
+        records = _merge(entries, rows, columns, form, combiner, present)
     count = LogCount(
         files=len(log_files),
         blocks=len(blocks),
-        records=sum(len(part.keys) for part in parts),
+        records=sum(len(part) for part in parts),
         size_bytes=sum(file.size_bytes for file in log_files),
     )
     return records, count
@@ -167,30 +178,21 @@ def _check_kind(block: LogBlock, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The entries of one block. `rows` is None for deletes; `missing`: the columns that a partial block
-    lacks."""
+    """The entries of one block: `rows`, those that are `marked` deletes (None: none), or else `deletes`.
 
-    keys: pa.Array
-    deleted: npt.NDArray[np.bool_]
-    always: npt.NDArray[np.bool_]
-    ordering: tuple[pa.Array, ...]
-    rows: pa.Table | None
+    `missing`: the columns that a partial block lacks.
+    """
+
+    rows: pa.Table | None = None
+    marked: npt.NDArray[np.bool_] | None = None
     missing: frozenset[str] | None = None
+    deletes: DeletedKeys | None = None
+
+    def __len__(self) -> int:
+        return len(self.deletes or ()) if self.rows is None else len(self.rows)
 
 
-def _deletes(found: DeletedKeys, kinds: tuple[pa.DataType, ...]) -> _Part:
-    rows = len(found)
-    ordering = found.ordering or tuple(pa.nulls(rows, kind) for kind in kinds)
-    return _Part(found.keys, np.ones(rows, np.bool_), found.commit_time, ordering, None)
-
-
-def _rows(
-    block: LogBlock,
-    schema: pa.Schema,
-    ordering_fields: Sequence[str],
-    markers: DeleteMarkers,
-    where: str,
-) -> _Part:
+def _rows(block: LogBlock, schema: pa.Schema, markers: DeleteMarkers, where: str) -> _Part:
     if block.type == BlockType.PARQUET_DATA:
         stored = decode_parquet(block.content, where)
     else:
@@ -198,57 +200,95 @@ def _rows(
         if avro is None:
             raise TableError(f"{where}: has no schema")
         stored = pa.Table.from_batches([decode_avro(block.content, avro, where)])
-    marked = markers.marked(stored, stored.schema.names)
     rows = conform_table(stored, schema, where).combine_chunks()
-    keys = _one_array(rows.column(RECORD_KEY))
-    if keys.null_count:
+    if rows.column(RECORD_KEY).null_count:
         raise TableError(f"{where}: has a row without a record key")
-    ordering = tuple(_one_array(values_at(rows, name)) for name in ordering_fields)
     missing = frozenset(schema.names) - set(stored.schema.names) if _is_partial(block) else None
-    if marked is None:
-        none = np.zeros(len(keys), np.bool_)
-        return _Part(keys, none, none, ordering, rows, missing)
-    deletes = deletes_of(marked, ordering)
-    return _Part(keys, deletes.marked, deletes.always, ordering, rows, missing)
+    return _Part(rows, markers.marked(stored, stored.schema.names), missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _LogEntries:
+    """All entries of a log, in order; arrays of equal length. `row`: as in LogRecords."""
+
+    keys: pa.Array
+    deleted: npt.NDArray[np.bool_]
+    always: npt.NDArray[np.bool_]
+    ordering: tuple[pa.Array, ...]
+    row: npt.NDArray[np.int64]
+
+
+def _entries(
+    parts: list[_Part], rows: SliceRows, ordering: Sequence[str], kinds: Sequence[pa.DataType]
+) -> _LogEntries:
+    """The entries of `parts`, whose rows are `rows`, with the keys and ordering values that those have."""
+    row_keys, row_ordering = rows.keys(), rows.ordering(ordering)
+    keys, deleted, always = [], [], []
+    values: list[list[pa.Array]] = [[] for _ in kinds]
+    seen = 0
+    for part in parts:
+        count = len(part)
+        if part.deletes is not None:
+            found = part.deletes
+            keys.append(found.keys)
+            deleted.append(np.ones(count, np.bool_))
+            always.append(found.commit_time)
+            mine = found.ordering or tuple(pa.nulls(count, kind) for kind in kinds)
+        else:
+            keys.append(row_keys.slice(seen, count))
+            mine = tuple(one.slice(seen, count) for one in row_ordering)
+            seen += count
+            if part.marked is None:
+                deleted.append(np.zeros(count, np.bool_))
+                always.append(deleted[-1])
+            else:
+                deletes = deletes_of(part.marked, mine)
+                deleted.append(deletes.marked)
+                always.append(deletes.always)
+        for held, one in zip(values, mine, strict=True):
+            held.append(one)
+    row = _row_numbers(parts)
+    gone = _concatenated(deleted)
+    row[gone] = -1
+    return _LogEntries(
+        _joined(keys, pa.string()),
+        gone,
+        _concatenated(always),
+        tuple(_joined(held, kind) for held, kind in zip(values, kinds, strict=True)),
+        row,
+    )
 
 
 def _merge(
-    parts: list[_Part],
+    entries: _LogEntries,
+    rows: SliceRows,
     schema: pa.Schema,
-    kinds: tuple[pa.DataType, ...],
+    form: RowForm,
     combiner: Combiner | None,
     present: Present | None,
 ) -> LogRecords:
-    tables = [part.rows for part in parts if part.rows is not None]
-    rows = pa.concat_tables(tables) if tables else schema.empty_table()
-    keys = _joined([part.keys for part in parts], pa.string())
-    deleted = _concatenated([part.deleted for part in parts])
-    always = _concatenated([part.always for part in parts])
-    ordering = tuple(
-        _joined([part.ordering[i] for part in parts], kind) for i, kind in enumerate(kinds)
-    )
-    row = _row_numbers(parts)
-    row[deleted] = -1
+    keys, ordering, always = entries.keys, entries.ordering, entries.always
     group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-    history = EntryHistory(group, ordering, deleted, always)
+    history = EntryHistory(group, ordering, entries.deleted, always)
     if combiner is None:
         surviving = winners(history)
         taken = pa.array(surviving)
         return LogRecords(
-            keys.take(taken),
-            row[surviving],
+            HashedKeys.of(keys.take(taken)),
+            entries.row[surviving],
             always[surviving],
             tuple(values.take(taken) for values in ordering),
             rows,
         )
-    folded = combiner.fold(Entries(one_batch(rows), history, row, present))
+    # a combiner works on Arrow, so that records are converted out and in again
+    folded = combiner.fold(Entries(rows.to_arrow(), history, entries.row, present))
     taken = pa.array(folded.tops)
     return LogRecords(
-        keys.take(taken),
+        HashedKeys.of(keys.take(taken)),
         folded.row,
         always[folded.tops] if folded.always is None else folded.always,
         tuple(values.take(taken) for values in ordering),
-        pa.Table.from_batches([folded.rows]),
+        form.rows([pa.Table.from_batches([folded.rows])], schema),
         folded.present,
     )
 
@@ -259,7 +299,7 @@ def _present(parts: list[_Part]) -> Present:
     return {
         name: _concatenated(
             [
-                np.full(len(part.keys), part.missing is None or name not in part.missing)
+                np.full(len(part), part.missing is None or name not in part.missing)
                 for part in parts
                 if part.rows is not None
             ]
@@ -273,18 +313,11 @@ def _row_numbers(parts: list[_Part]) -> npt.NDArray[np.int64]:
     seen = 0
     for part in parts:
         if part.rows is None:
-            numbers.append(np.full(len(part.keys), -1, np.int64))
+            numbers.append(np.full(len(part), -1, np.int64))
         else:
-            numbers.append(np.arange(seen, seen + len(part.keys), dtype=np.int64))
-            seen += len(part.keys)
+            numbers.append(np.arange(seen, seen + len(part), dtype=np.int64))
+            seen += len(part)
     return np.concatenate(numbers) if numbers else np.empty(0, np.int64)
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        return _joined(joined.chunks, column.type)
-    return joined
 
 
 def _joined(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:

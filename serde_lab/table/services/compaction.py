@@ -15,9 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, write_single
+from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
@@ -29,7 +31,10 @@ COMPACTION = "compaction"
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """One planned compaction; picklable. Each slice becomes one base file, independently of the others."""
+    """One planned compaction; picklable. Each slice becomes one base file, independently of the others.
+
+    Slices are merged as records of `records`, by default on Arrow; the files are the same.
+    """
 
     storage: Storage
     config: TableConfig
@@ -39,10 +44,14 @@ class CompactionPlan:
     slices: tuple[FileSlice, ...]
     visibility: Visibility
     format: BaseFileFormat | None = None
+    records: RecordForm | None = None
 
 
 def schedule_compaction(
-    table: HoodieTable, min_log_files: int = 1, format: BaseFileFormat | None = None
+    table: HoodieTable,
+    min_log_files: int = 1,
+    format: BaseFileFormat | None = None,
+    records: RecordForm | None = None,
 ) -> CompactionPlan | None:
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
     do. On return the plan is on the timeline, inflight.
@@ -73,30 +82,48 @@ def schedule_compaction(
         slices,
         view.visibility,
         format,
+        records,
     )
 
 
 _STAGE = 1  # in write tokens
 
 
-def compact_slice(plan: CompactionPlan, task: int) -> WriteStat:
-    """Merge the plan's slice number `task` into a new base file; a second attempt changes nothing."""
+def compact_slice(
+    plan: CompactionPlan, task: int, timeline: TaskTimeline | None = None
+) -> WriteStat:
+    """Merge the plan's slice number `task` into a new base file; a second attempt changes nothing.
+
+    `timeline` times the steps.
+    """
+    timeline = timeline or TaskTimeline("compact")
     slice_ = plan.slices[task]
-    reader = FileSliceReader(plan.storage, plan.config, slice_, plan.data_schema, plan.visibility)
-    writer = BaseFileWriter(
+    reader = FileSliceReader(
         plan.storage,
-        data_schema=plan.data_schema,
-        partition_path=slice_.partition_path,
-        file_id=slice_.file_id,
-        write_token=write_token(task, _STAGE),
-        instant=plan.instant,
-        previous=slice_.base_path,
-        format=plan.format,
-        inflight_path=plan.inflight_path,
+        plan.config,
+        slice_,
+        plan.data_schema,
+        plan.visibility,
+        records=plan.records,
+        timeline=timeline,
     )
+    with timeline.phase("write"):
+        writer = BaseFileWriter(
+            plan.storage,
+            data_schema=plan.data_schema,
+            partition_path=slice_.partition_path,
+            file_id=slice_.file_id,
+            write_token=write_token(task, _STAGE),
+            instant=plan.instant,
+            previous=slice_.base_path,
+            format=plan.format,
+            inflight_path=plan.inflight_path,
+        )
     for batch in reader.batches():
-        writer.append_carried(batch)
-    stat = writer.close(deletes=reader.count.deleted)
+        with timeline.phase("write"):
+            writer.append_carried(batch)
+    with timeline.phase("write"):
+        stat = writer.close(deletes=reader.count.deleted)
     log = reader.count.log
     return replace(
         stat,
