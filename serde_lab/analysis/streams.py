@@ -9,7 +9,7 @@ four such blocks are resampled batch by batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -23,6 +23,11 @@ from serde_lab.measure.metrics import DRIVER_PREFIX
 MATTERS = 1.1
 """Strategies differ at a size if the slowest takes surely this times as long as the fastest, or more."""
 BATCHES_FOR_99 = 300
+_EARLY_FROM, _COMPARED = 10, 20
+"""Late batches are compared with the 20 from the 10th on."""
+_EMPTY_JOB, _SINK, _SERVICES = (
+    f"{DRIVER_PREFIX}{part}_s" for part in ("empty_job", "add_batch", "serve")
+)
 FEWEST_BATCHES = 5
 """Fewer batches give no interval."""
 _RESAMPLES = 2000
@@ -44,6 +49,21 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class FixedCost:
+    """A commit beside an empty job of its shape in the same session, early and late in its stream.
+
+    `commit_s`: the median seconds of a batch inside the sink, without services; `empty_job_s`: those of
+    the empty job; `over_empty_s`: the difference. `late`: the median of the last 20 batches, services
+    included, over that of the 20 from the 10th on; None for a stream that is too short.
+    """
+
+    commit_s: Estimate
+    empty_job_s: Estimate
+    over_empty_s: Estimate
+    late: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOfArm:
     """An arm's streams at one size of its micro-batches.
 
@@ -52,6 +72,7 @@ class StreamOfArm:
     batch, which is known of the lab's own writes only. `instants`: mean seconds before a batch's instant is
     requested, in it, and after it is completed; `services_s` is the time of services within the last.
     `growth`: the median of the last tenth of the batches without a compaction over that of the first tenth.
+    `fixed`: what a commit costs whatever its rows; None for a peer, and for runs that had no empty jobs.
     """
 
     arm: str
@@ -68,6 +89,7 @@ class StreamOfArm:
     parts: Mapping[str, float]
     instants: Mapping[str, float]
     growth: float | None
+    fixed: FixedCost | None
     latencies: tuple[tuple[float, ...], ...]
     compacted: tuple[int, ...]
 
@@ -104,11 +126,23 @@ class SizeDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerRatio:
+    """The median latency of a table type's fastest peer over that of an arm, at the same size."""
+
+    arm: str
+    peer: str
+    ratio: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Streams:
-    """What a run of streams found: its arms at each size, and how far strategies differ there."""
+    """What a run of streams found: its arms at each size, how far strategies differ there, and each
+    strategy beside the fastest peer.
+    """
 
     arms: tuple[StreamOfArm, ...]
     differences: tuple[SizeDifference, ...]
+    beside_peers: tuple[PeerRatio, ...] = ()
 
     def matters_from(self, table_type: str) -> float | None:
         """The smallest size from which on the strategy matters at every size; None if there is none."""
@@ -128,6 +162,7 @@ class Streams:
         return {
             "arms": [one.to_json() for one in self.arms],
             "differences": [one.to_json() for one in self.differences],
+            "beside_peers": [asdict(one) for one in self.beside_peers],
         }
 
 
@@ -145,7 +180,9 @@ def streams(
         for arm in arms
         if (rounds := list(timed[arm["arm"]].values()))
     )
-    return Streams(found, tuple(_differences(found, period))) if found else None
+    if not found:
+        return None
+    return Streams(found, tuple(_differences(found, period)), tuple(_beside_peers(found, period)))
 
 
 def resampled(
@@ -218,6 +255,7 @@ def _of_arm(
         parts=_parts(batches),
         instants=_instants(batches),
         growth=_growth(plain),
+        fixed=_fixed_cost(rounds, latencies, period),
         latencies=latencies,
         compacted=compacted,
     )
@@ -266,6 +304,76 @@ def _growth(plain: Sequence[Sequence[float]]) -> float | None:
     return median(last) / median(first)
 
 
+def _fixed_cost(
+    rounds: Sequence[CellValues], latencies: Sequence[Sequence[float]], period: int
+) -> FixedCost | None:
+    empty = _of_rounds(rounds, lambda metrics: metrics.get(_EMPTY_JOB))
+    commits = _of_rounds(
+        rounds, lambda metrics: metrics.get(_SINK, 0.0) - metrics.get(_SERVICES, 0.0)
+    )
+    if not all(empty):
+        return None
+    late = None
+    if min(map(len, latencies)) >= _EARLY_FROM + 2 * _COMPARED:
+        early = [one[_EARLY_FROM - 1 :][:_COMPARED] for one in latencies]
+        late = _ratio([one[-_COMPARED:] for one in latencies], early, period)
+    return FixedCost(
+        commit_s=_estimate(commits, period, 50),
+        # nothing repeats itself among empty jobs
+        empty_job_s=_estimate(empty, 1, 50),
+        over_empty_s=_compared(commits, empty, (period, 1), np.subtract),
+        late=late,
+    )
+
+
+def _of_rounds(
+    rounds: Sequence[CellValues], value: Callable[[Mapping[str, float]], float | None]
+) -> list[list[float]]:
+    """A value of each batch that has it, by round."""
+    return [
+        [found for one in r.commits if (found := value(one.metrics)) is not None] for r in rounds
+    ]
+
+
+def _ratio(
+    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
+) -> Estimate:
+    """The ratio of two medians."""
+    return _compared(above, below, (period, period), np.divide)
+
+
+def _compared(
+    one: Sequence[Sequence[float]],
+    other: Sequence[Sequence[float]],
+    periods: tuple[int, int],
+    how: Callable[[Floats, Floats], Floats],
+) -> Estimate:
+    """A difference or ratio of two medians; without an interval if one is of fewer than five batches."""
+    sides = (one, other)
+    medians = [np.array([median(v for series in side for v in series)]) for side in sides]
+    value = float(how(*medians)[0])
+    if min(sum(map(len, side)) for side in sides) < FEWEST_BATCHES:
+        return Estimate(value)
+    drawn = [
+        resampled(side, period, _percentile(50), seed)
+        for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
+    ]
+    return Estimate(value, *_interval(how(*drawn)))
+
+
+def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[PeerRatio]:
+    for one in found:
+        peers = [
+            other
+            for other in found
+            if other.kind == "peer" and (other.table_type, other.rows) == (one.table_type, one.rows)
+        ]
+        if one.kind == "strategy" and peers:
+            fastest = min(peers, key=lambda peer: peer.median.value)
+            ratio = _ratio(fastest.latencies, one.latencies, period)
+            yield PeerRatio(one.arm, fastest.name, ratio)
+
+
 def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:
     groups: dict[tuple[str, float], list[StreamOfArm]] = {}
     for one in found:
@@ -277,12 +385,6 @@ def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifferen
             continue
         by_median = sorted(arms, key=lambda one: one.median.value)
         fastest, slowest = by_median[0], by_median[-1]
-        ratio = Estimate(slowest.median.value / fastest.median.value)
-        if min(one.batches * len(one.latencies) for one in arms) >= FEWEST_BATCHES:
-            slow, fast = (
-                resampled(one.latencies, period, _percentile(50), seed)
-                for seed, one in enumerate((slowest, fastest))
-            )
-            ratio = Estimate(ratio.value, *_interval(slow / fast))
+        ratio = _ratio(slowest.latencies, fastest.latencies, period)
         differences.append(SizeDifference(table_type, rows, slowest.name, fastest.name, ratio))
     return differences

@@ -72,11 +72,19 @@ def test_a_stream_is_measured_batch_by_batch(spark: SparkSession, tmp_path: Path
             own = [metrics[f"driver.{name}_s"] for name in PHASES]
             assert sum(own) <= metrics["driver.add_batch_s"] + 0.002
             assert metrics["driver.add_batch_s"] <= metrics["seconds"]
+        # one empty job at each end of the stream
+        empty = {n: m["driver.empty_job_s"] for n, m in batches.items() if "driver.empty_job_s" in m}
+        assert list(empty) == [1, 2]
+        assert min(empty.values()) > 0
     # the set-up's deltacommit is the first of two
     compacted = [n for n, m in by_batch(run, "internal_row").items() if "driver.compactions" in m]
     assert compacted == [1, 3]
     summary = summarise(run)
     ours, theirs = summary["streams"]["arms"]
+    sink = [m["driver.add_batch_s"] - m["driver.serve_s"] for m in by_batch(run, "cow").values()]
+    assert theirs["fixed"]["commit_s"]["value"] == pytest.approx(sorted(sink)[1])
+    empty_s = theirs["fixed"]["empty_job_s"]["value"]
+    assert theirs["fixed"]["over_empty_s"]["value"] == pytest.approx(sorted(sink)[1] - empty_s)
     assert (ours["table_type"], theirs["table_type"]) == ("MERGE_ON_READ", "COPY_ON_WRITE")
     assert 0 < ours["serde_share"] < 1
     assert set(summary["arms"][0]["phases"]) > {"map.encode", "reduce.decode", "compact.merge"}

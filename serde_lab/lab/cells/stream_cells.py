@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _KEPT_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates"
 _FRAMES_OF = 3
 """The number of micro-batches of which frames are kept for a referee."""
+_EMPTY_JOBS = 20
+"""The most empty jobs at each end of a stream."""
 _MODIFIED_S = 1_700_000_000
 _SPARK_PARTS = {
     "add_batch": ("addBatch",),
@@ -112,6 +114,7 @@ class StreamCell(MeasurableCell):
         samples = list(self.start())
         self._warm_up(commits[: self.stream.warmup_batches])
         bench.collect_garbage()
+        empty_s = self._empty_jobs()
         query, window = bench.measured(
             self.job.name, lambda: self._run(commits, self.job.table), own_jobs_only=False
         )
@@ -124,6 +127,9 @@ class StreamCell(MeasurableCell):
         ):
             samples += batch_samples(batch, commit.rows, instants)
         samples += self.parts(window)
+        # half of them before the stream and half after it, so that neither a warm nor a tired session counts
+        for number, seconds in enumerate(empty_s + self._empty_jobs(), start=1):
+            samples.append(Sample(f"{DRIVER_PREFIX}empty_job_s", seconds, number))
         samples.append(Sample("seconds", sum(one.interval.length_ns for one in batches) / 1e9))
         samples.append(Sample("slots", bench.slots))
         samples.append(Sample("table_bytes", table_bytes(table)))
@@ -147,6 +153,10 @@ class StreamCell(MeasurableCell):
     def cause(self, text: str) -> str:
         """The reason in the text of a query's failure."""
         return reason_of(text)
+
+    def _empty_jobs(self) -> list[float]:
+        """The seconds of empty jobs of the shape of a batch, in this session; none for a peer."""
+        return []
 
     def _warm_up(self, commits: Sequence[CommitInput]) -> None:
         if not commits:
@@ -239,6 +249,14 @@ class LabStreamCell(StreamCell):
                 frame for batch in self._told for task in batch.tasks for frame in task.report.kept
             ),
         )
+
+    def _empty_jobs(self) -> list[float]:
+        scenario, arm = self.job.scenario, self.job.arm
+        files, tasks = len(self.job.inputs.commits[0].files), scenario.table_of(arm).buckets
+        hops = hops_of(scenario, arm)
+        # the first one compiles what the others use
+        jobs = 1 + min(_EMPTY_JOBS, self.stream.batches // 2)
+        return [self.bench.empty_job_s(files, tasks, hops) for _ in range(jobs)][1:]
 
     def _measure(self, window: Window) -> CommitMeasure:
         return measure_commit(

@@ -53,7 +53,13 @@ def stream_section(facts: RunValues) -> Section | None:
     )
     blocks: list[Block | None] = [lead, _latency_table(found)]
     blocks += [_over_batches(table_type, rows, arms) for table_type, rows, arms in _groups(found)]
-    blocks += [_over_sizes(found), _serde(found), _parts_table(found), _instants_table(found)]
+    blocks += [
+        _fixed_table(found),
+        _over_sizes(found),
+        _serde(found),
+        _parts_table(found),
+        _instants_table(found),
+    ]
     blocks += [_lag(table_type, rows, arms) for table_type, rows, arms in _groups(found)]
     return Section.of("streams", "Streams", *blocks)
 
@@ -238,6 +244,57 @@ def _by_size(
             x_logarithmic=True,
         ),
     )
+
+
+def _fixed_table(found: Streams) -> Table | None:
+    known = [(one, one.fixed) for _, _, arms in _groups(found) for one in arms if one.fixed]
+    if not known:
+        return None
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("rows", "rows a batch"),
+        Column("commit_s", "commit", about="inside the sink, without services", unit="s"),
+        Column(
+            "empty_job_s",
+            "empty job",
+            about="as many tasks and shuffles in the same session, and no work",
+            unit="s",
+        ),
+        Column("over_empty_s", "commit minus empty job", unit="s"),
+        Column(
+            "late",
+            "late / early",
+            about="median of the last 20 batches over that of the 20 from the 10th on, with services",
+        ),
+        Column("peer", "peer", numeric=False, about="the fastest into the same type of table"),
+        Column("peer_ratio", "peer / arm", about="medians of whole batches"),
+    )
+    peers = {one.arm: one for one in found.beside_peers}
+    rows = tuple(
+        (
+            Cell(one.name, one.name, header=True),
+            Cell(notation.count(one.rows), one.rows),
+            _estimate(fixed.commit_s),
+            _estimate(fixed.empty_job_s),
+            _estimate(fixed.over_empty_s),
+            _ratio(fixed.late),
+            Cell(peers[one.arm].peer) if one.arm in peers else Cell(notation.NOTHING, None),
+            _ratio(peers[one.arm].ratio if one.arm in peers else None),
+        )
+        for one, fixed in known
+    )
+    return Table(
+        "stream-fixed", "What a commit costs beside an empty job of the same shape", columns, rows
+    )
+
+
+def _ratio(one: Estimate | None) -> Cell:
+    if one is None:
+        return Cell(notation.NOTHING, None)
+    note = (
+        notation.between(one.low, one.high) if one.low is not None and one.high is not None else ""
+    )
+    return Cell(notation.ratio(one.value), one.value, note)
 
 
 def _parts_table(found: Streams) -> Table | None:
