@@ -129,6 +129,11 @@ class FileSliceReader:
         self._combiner = rules.combiner(roles, in_log=True, partial=partial)
         return log
 
+    def keys_in_logs(self) -> pa.StringArray:
+        """The record keys of the rows in the logs, without those that the logs delete again."""
+        log = self._read_logs()
+        return log.keys.take(pa.array(np.flatnonzero(log.row >= 0))).cast(pa.string())
+
     def read(self) -> pa.Table:
         """All rows at once."""
         return pa.Table.from_batches(list(self.batches()), self.schema)
@@ -261,6 +266,17 @@ class ReadPlan:
                 batch = batch.select(names)
             if batch.num_rows:
                 yield batch
+
+    def keys_in_logs(self, slice_: FileSlice) -> pa.StringArray:
+        """The record keys of the rows in the logs of one of the plan's slices."""
+        return FileSliceReader(
+            self.storage,
+            self.config,
+            slice_,
+            self.data_schema,
+            self.visibility,
+            columns=(RECORD_KEY,),
+        ).keys_in_logs()
 
     def slice_of(self, other: FileSlice) -> FileSlice:
         """This plan's slice of `other`'s file group."""

@@ -73,7 +73,9 @@ def test_a_stream_is_measured_batch_by_batch(spark: SparkSession, tmp_path: Path
             assert sum(own) <= metrics["driver.add_batch_s"] + 0.002
             assert metrics["driver.add_batch_s"] <= metrics["seconds"]
         # one empty job at each end of the stream
-        empty = {n: m["driver.empty_job_s"] for n, m in batches.items() if "driver.empty_job_s" in m}
+        empty = {
+            n: m["driver.empty_job_s"] for n, m in batches.items() if "driver.empty_job_s" in m
+        }
         assert list(empty) == [1, 2]
         assert min(empty.values()) > 0
     # the set-up's deltacommit is the first of two
