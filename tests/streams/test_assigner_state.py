@@ -48,6 +48,9 @@ BLOOM: dict[str, Any] = {
 }
 
 
+ONE_TASK = {"hoodie.upsert.shuffle.parallelism": "1"}
+
+
 class CountedStream(SmallStream):
     """Counts the files that lookups read."""
 
@@ -242,26 +245,22 @@ def test_random_courses_give_the_rows_of_a_dict(
 
 
 def test_compaction_leaves_a_state_as_it_is_unless_it_drops_keys(tmp_path: Path) -> None:
-    stream = stream_in(tmp_path, table_type=MOR, **MARKED)
-    stream.put(0, fresh(0))
-    again = [(p, k, 5, "again") for p, k, _, _ in fresh(0)]
-    assert stream.put(1, again) == 0
+    stream = stream_in(tmp_path, table_type=MOR, **MARKED, **ONE_TASK)
+    rows: list[Row] = [("p", k, 1, "fresh") for k in "abc"]
+    stream.put(0, rows)
+    assert stream.put(1, [(p, k, 2, "again") for p, k, _, _ in rows]) == 0
     compact_all(stream.storage)
     assert covering_state(HoodieTable.open(stream.storage)) != ""
-    assert stream.put(2, [(p, k, 6, "again") for p, k, _, _ in fresh(0)]) == 0
-    # the deleted key is forgotten, and found in its base file until a compaction drops it
-    deleted = fresh(0)[0]
-    stream.put(3, [(*deleted[:2], 7, "gone")])
-    assert stream.put(4, [(*deleted[:2], 8, "back")]) > 0
-    check_keys_of_logs(stream.storage)
-    stream.put(5, [(*deleted[:2], 9, "gone")])
-    index_lookup._STATES.clear()
+    assert stream.put(2, [(p, k, 3, "again") for p, k, _, _ in rows]) == 0
+    stream.put(3, [("p", "a", 4, "gone"), ("p", "b", 4, "gone")])
+    # the file is read again for b, and the base file still has a
+    assert stream.put(4, [("p", "b", 5, "back")]) == 1
     compact_all(stream.storage)
-    stream.put(6, [(*deleted[:2], 10, "back"), (*fresh(0)[1][:2], 10, "again")])
+    # now it does not, so a needs a base file
+    stream.put(5, [("p", "a", 6, "back"), ("p", "c", 6, "again")])
     check_keys_of_logs(stream.storage)
-    now = seen_after({}, [(p, k, 6, "again") for p, k, _, _ in fresh(0)])
-    rows: list[Row] = [(*deleted[:2], 10, "back"), (*fresh(0)[1][:2], 10, "again")]
-    check_readers(stream.storage, seen_after(now, rows))
+    now = {("p", "a"): (6, "back"), ("p", "b"): (5, "back"), ("p", "c"): (6, "again")}
+    check_readers(stream.storage, now)
 
 
 def make_with_keys_in_logs(storage: Storage, *parts: Sequence[Row]) -> None:
@@ -296,16 +295,41 @@ def test_keys_that_only_logs_have_are_found(cached: bool, tmp_path: Path) -> Non
 
 
 def test_logs_that_nobody_read_are_looked_for_in_base_files_once_compacted(tmp_path: Path) -> None:
-    stream = stream_in(tmp_path, table_type=MOR)
-    q_only: list[Row] = [("q", f"{n}-9", 1, "fresh") for n in range(12)]
+    stream = stream_in(tmp_path, table_type=MOR, **ONE_TASK)
     make_with_keys_in_logs(stream.storage, fresh(0), fresh(1))
-    now = seen_after(seen_after({}, fresh(0)), fresh(1))
-    # only logs of the partition q are read
-    stream.put(0, q_only)
+    # all these are in base files
+    rows = [(p, k, 6, "again") for p, k, _, _ in fresh(0)]
+    stream.put(0, rows)
+    state = covering_state(HoodieTable.open(stream.storage))
+    found = AssignerState.load(stream.storage, state, 0, 1)
+    assert found is not None
+    assert found.unseen_logs - found.unseen
+    now = seen_after(seen_after({}, fresh(1)), rows)
     compact_all(stream.storage)
     rows = [(p, k, 7, "again") for p, k, _, _ in fresh(1)]
     assert stream.put(1, rows) > 0
-    check_readers(stream.storage, seen_after(seen_after(now, q_only), rows))
+    check_readers(stream.storage, seen_after(now, rows))
+
+
+class BesideAnother(InProcessExchange):
+    """While the batch is written, another writer completes a commit."""
+
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
+        statuses = super().run(plan)
+        timeline = HoodieTable.open(plan.storage).timeline()
+        other = timeline.create_requested(timeline.new_instant("commit"))
+        timeline.create_completed(timeline.create_inflight(other), b"")
+        return statuses
+
+
+def test_a_state_does_not_cover_a_commit_beside_its_own(tmp_path: Path) -> None:
+    stream = stream_in(tmp_path)
+    stream.put(0, fresh(0))
+    with stream.writer().begin(MicroBatch("one", 1), SCHEMA) as write:
+        assert write is not None
+        write.commit(BesideAnother([batches(fresh(1))]))
+    assert states(stream) != set()
+    assert covering_state(HoodieTable.open(stream.storage)) == ""
 
 
 @pytest.mark.parametrize(
