@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WriteStat
+from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
     COW,
     MOR,
@@ -309,6 +312,55 @@ def test_logs_that_nobody_read_are_looked_for_in_base_files_once_compacted(tmp_p
     rows = [(p, k, 7, "again") for p, k, _, _ in fresh(1)]
     assert stream.put(1, rows) > 0
     check_readers(stream.storage, seen_after(now, rows))
+
+
+AGAIN: list[Row] = [
+    *((p, k, 2, "again") for p, k, _, _ in fresh(0)[:4]),
+    (*fresh(0)[5][:2], 2, "gone"),
+    *fresh(1)[:4],
+]
+
+
+def of_kills(storage: Storage) -> CountedStream:
+    given = {**BLOOM, **ONE_TASK, **MARKED, "serde_lab.assigner_state": "true"}
+    return CountedStream(storage, options=given, table_type=MOR)
+
+
+def _send_and_die(mark: Connection, folder: Path, number: int) -> None:
+    storage = DeadlyStorage.open(folder)
+    storage.point, storage.mark = KillPoint(number), mark
+    of_kills(storage).send(1, AGAIN)
+    mark.send("survived")
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_after_any_step_leaves_a_state_that_is_right(
+    tmp_path: Path,
+) -> None:
+    made = tmp_path / "made"
+    of_kills(Storage.open(made)).send(0, fresh(0))
+    shutil.copytree(made, tmp_path / "lives")
+    lives = StepStorage.open(tmp_path / "lives")
+    of_kills(lives).send(1, AGAIN)
+    assert len(lives.steps) > 12
+    now = seen_after(seen_after({}, fresh(0)), AGAIN)
+    del now[fresh(0)[5][:2]]
+    for number, step in enumerate(lives.steps):
+        folder = tmp_path / str(number)
+        shutil.copytree(made, folder)
+        ours, theirs = CONTEXT.Pipe(duplex=False)
+        child = CONTEXT.Process(target=_send_and_die, args=(theirs, folder, number))
+        child.start()
+        assert ours.recv() == step
+        child.join()
+        stream = of_kills(Storage.open(folder))
+        stream.send(1, AGAIN)
+        check_readers(stream.storage, now)
+        rows = [(p, k, 3, "later") for p, k, _, _ in [*fresh(0), *fresh(1)]]
+        stream.send(2, rows)
+        check_readers(stream.storage, seen_after(now, rows))
+        check_file_groups(stream.storage)
+        check_keys_of_logs(stream.storage)
 
 
 class BesideAnother(InProcessExchange):
