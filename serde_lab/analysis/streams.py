@@ -15,9 +15,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from serde_lab.analysis.cell_values import CellValues, Rounds
+from serde_lab.analysis.cell_values import (
+    FEWEST_VALUES,
+    CellValues,
+    Estimate,
+    Rounds,
+    compared_medians,
+    percentile_of,
+    ratio_of_medians,
+)
 from serde_lab.measure.metrics import DRIVER_PREFIX
 
 MATTERS = 1.1
@@ -28,24 +35,9 @@ _EARLY_FROM, _COMPARED = 10, 20
 _EMPTY_JOB, _SINK, _SERVICES = (
     f"{DRIVER_PREFIX}{part}_s" for part in ("empty_job", "add_batch", "serve")
 )
-FEWEST_BATCHES = 5
-"""Fewer batches give no interval."""
-_RESAMPLES = 2000
-_LEAST_BLOCKS = 4
 _OWN_PHASES = ("prepare", "begin", "plan", "execute", "commit", "serve")
 FIXED = ("spark", "prepare", "begin", "plan", "commit")
 """The parts of a batch that do not depend on its rows: Spark's bookkeeping and the driver's own work."""
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with its 95 % interval; `low` and `high` are None where there are too few batches for one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,7 @@ class SizeDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerRatio:
+class BesidePeer:
     """The median latency of a table type's fastest peer over that of an arm, at the same size."""
 
     arm: str
@@ -142,7 +134,7 @@ class Streams:
 
     arms: tuple[StreamOfArm, ...]
     differences: tuple[SizeDifference, ...]
-    beside_peers: tuple[PeerRatio, ...] = ()
+    beside_peers: tuple[BesidePeer, ...] = ()
 
     def matters_from(self, table_type: str) -> float | None:
         """The smallest size from which on the strategy matters at every size; None if there is none."""
@@ -185,46 +177,6 @@ def streams(
     return Streams(found, tuple(_differences(found, period)), tuple(_beside_peers(found, period)))
 
 
-def resampled(
-    series: Sequence[Sequence[float]],
-    period: int,
-    statistic: Callable[[Floats], Floats],
-    seed: int = 1,
-) -> Floats:
-    """A statistic of each of 2,000 resamples, which `statistic` gets as rows; see the module's docstring."""
-    draw = np.random.default_rng(seed)
-    parts = []
-    for one in series:
-        values = np.array(one, np.float64)
-        length = _block(len(values), period)
-        starts = draw.integers(0, len(values), (_RESAMPLES, -(-len(values) // length), 1))
-        taken = (starts + np.arange(length)) % len(values)
-        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, : len(values)]])
-    return statistic(np.concatenate(parts, axis=1))
-
-
-def _block(batches: int, period: int) -> int:
-    length = max(period, math.ceil(batches ** (1 / 3)))
-    return length if batches >= _LEAST_BLOCKS * length else 1
-
-
-def _percentile(q: float) -> Callable[[Floats], Floats]:
-    return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
-
-
-def _estimate(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
-    pooled = [value for one in series for value in one]
-    value = float(np.percentile(pooled, q))
-    if len(pooled) < FEWEST_BATCHES:
-        return Estimate(value)
-    return Estimate(value, *_interval(resampled(series, period, _percentile(q))))
-
-
-def _interval(values: Floats) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
-
-
 def _of_arm(
     arm: Mapping[str, Any], table_type: str, rounds: Sequence[CellValues], period: int
 ) -> StreamOfArm:
@@ -235,7 +187,7 @@ def _of_arm(
         place for place, one in enumerate(rounds[0].commits) if one.metrics.get(compactions)
     )
     seconds = math.fsum(value for one in latencies for value in one)
-    p99 = _estimate(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
+    p99 = percentile_of(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
     plain = [
         [c.metrics["seconds"] for c in one.commits if not c.metrics.get(compactions)]
         for one in rounds
@@ -247,8 +199,8 @@ def _of_arm(
         table_type=table_type,
         rows=float(median(one.metrics["rows"] for one in batches)),
         batches=len(rounds[0].commits),
-        median=_estimate(latencies, period, 50),
-        p95=_estimate(latencies, period, 95),
+        median=percentile_of(latencies, period, 50),
+        p95=percentile_of(latencies, period, 95),
         p99=p99,
         rows_per_s=math.fsum(one.metrics["rows"] for one in batches) / seconds,
         serde_share=None if arm["kind"] == "peer" else arm["serde_share"],
@@ -296,7 +248,7 @@ def _instants(batches: Sequence[Any]) -> dict[str, float]:
 
 def _growth(plain: Sequence[Sequence[float]]) -> float | None:
     """Medians of tenths at both ends, each of two batches at least; None for streams too short for it."""
-    if min(map(len, plain)) < FEWEST_BATCHES:
+    if min(map(len, plain)) < FEWEST_VALUES:
         return None
     tenth = [max(2, len(one) // 10) for one in plain]
     first = [v for one, n in zip(plain, tenth, strict=True) for v in one[:n]]
@@ -316,12 +268,12 @@ def _fixed_cost(
     late = None
     if min(map(len, latencies)) >= _EARLY_FROM + 2 * _COMPARED:
         early = [one[_EARLY_FROM - 1 :][:_COMPARED] for one in latencies]
-        late = _ratio([one[-_COMPARED:] for one in latencies], early, period)
+        late = ratio_of_medians([one[-_COMPARED:] for one in latencies], early, period)
     return FixedCost(
-        commit_s=_estimate(commits, period, 50),
+        commit_s=percentile_of(commits, period, 50),
         # nothing repeats itself among empty jobs
-        empty_job_s=_estimate(empty, 1, 50),
-        over_empty_s=_compared(commits, empty, (period, 1), np.subtract),
+        empty_job_s=percentile_of(empty, 1, 50),
+        over_empty_s=compared_medians(commits, empty, (period, 1), np.subtract),
         late=late,
     )
 
@@ -335,33 +287,7 @@ def _of_rounds(
     ]
 
 
-def _ratio(
-    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
-) -> Estimate:
-    """The ratio of two medians."""
-    return _compared(above, below, (period, period), np.divide)
-
-
-def _compared(
-    one: Sequence[Sequence[float]],
-    other: Sequence[Sequence[float]],
-    periods: tuple[int, int],
-    how: Callable[[Floats, Floats], Floats],
-) -> Estimate:
-    """A difference or ratio of two medians; without an interval if one is of fewer than five batches."""
-    sides = (one, other)
-    medians = [np.array([median(v for series in side for v in series)]) for side in sides]
-    value = float(how(*medians)[0])
-    if min(sum(map(len, side)) for side in sides) < FEWEST_BATCHES:
-        return Estimate(value)
-    drawn = [
-        resampled(side, period, _percentile(50), seed)
-        for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
-    ]
-    return Estimate(value, *_interval(how(*drawn)))
-
-
-def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[PeerRatio]:
+def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[BesidePeer]:
     for one in found:
         peers = [
             other
@@ -370,8 +296,8 @@ def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[PeerRat
         ]
         if one.kind == "strategy" and peers:
             fastest = min(peers, key=lambda peer: peer.median.value)
-            ratio = _ratio(fastest.latencies, one.latencies, period)
-            yield PeerRatio(one.arm, fastest.name, ratio)
+            ratio = ratio_of_medians(fastest.latencies, one.latencies, period)
+            yield BesidePeer(one.arm, fastest.name, ratio)
 
 
 def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:
@@ -385,6 +311,6 @@ def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifferen
             continue
         by_median = sorted(arms, key=lambda one: one.median.value)
         fastest, slowest = by_median[0], by_median[-1]
-        ratio = _ratio(slowest.latencies, fastest.latencies, period)
+        ratio = ratio_of_medians(slowest.latencies, fastest.latencies, period)
         differences.append(SizeDifference(table_type, rows, slowest.name, fastest.name, ratio))
     return differences

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serde_lab.analysis.streams import Estimate, SizeDifference, Streams, resampled
+from serde_lab.analysis.cell_values import Estimate, resampled
+from serde_lab.analysis.streams import SizeDifference, Streams
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.report import render

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from statistics import median
 
+from serde_lab.analysis.cell_values import Estimate
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.streams import (
     BATCHES_FOR_99,
     FIXED,
     MATTERS,
-    Estimate,
     StreamOfArm,
     Streams,
 )
