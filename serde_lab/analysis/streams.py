@@ -35,6 +35,7 @@ _EARLY_FROM, _COMPARED = 10, 20
 _EMPTY_JOB, _SINK, _SERVICES = (
     f"{DRIVER_PREFIX}{part}_s" for part in ("empty_job", "add_batch", "serve")
 )
+_READS, _READ_BY = f"{DRIVER_PREFIX}reads_s", f"{DRIVER_PREFIX}read_by_"
 _OWN_PHASES = ("prepare", "begin", "plan", "execute", "commit", "serve")
 FIXED = ("spark", "prepare", "begin", "plan", "commit")
 """The parts of a batch that do not depend on its rows: Spark's bookkeeping and the driver's own work."""
@@ -56,6 +57,18 @@ class FixedCost:
 
 
 @dataclass(frozen=True, slots=True)
+class BesideReaders:
+    """Median seconds of the batches that had readers beside them for half of their time or more, of those
+    that had none, and the ratio. `reads`: median seconds of a read, by reader, as means of each batch.
+    """
+
+    beside: Estimate
+    alone: Estimate
+    ratio: Estimate
+    reads: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOfArm:
     """An arm's streams at one size of its micro-batches.
 
@@ -65,6 +78,7 @@ class StreamOfArm:
     requested, in it, and after it is completed; `services_s` is the time of services within the last.
     `growth`: the median of the last tenth of the batches without a compaction over that of the first tenth.
     `fixed`: what a commit costs whatever its rows; None for a peer, and for runs that had no empty jobs.
+    `beside_readers`: batches with readers of the table beside them; None where nobody read.
     """
 
     arm: str
@@ -82,6 +96,7 @@ class StreamOfArm:
     instants: Mapping[str, float]
     growth: float | None
     fixed: FixedCost | None
+    beside_readers: BesideReaders | None
     latencies: tuple[tuple[float, ...], ...]
     compacted: tuple[int, ...]
 
@@ -208,6 +223,7 @@ def _of_arm(
         instants=_instants(batches),
         growth=_growth(plain),
         fixed=_fixed_cost(rounds, latencies, period),
+        beside_readers=_beside_readers(rounds, period),
         latencies=latencies,
         compacted=compacted,
     )
@@ -276,6 +292,32 @@ def _fixed_cost(
         over_empty_s=compared_medians(commits, empty, (period, 1), np.subtract),
         late=late,
     )
+
+
+def _beside_readers(rounds: Sequence[CellValues], period: int) -> BesideReaders | None:
+    def seconds(metrics: Mapping[str, float], beside: bool) -> float | None:
+        whole, reads = metrics["seconds"], metrics.get(_READS, 0.0)
+        return whole if (reads >= whole / 2 if beside else not reads) else None
+
+    beside = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=True))
+    alone = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=False))
+    names = {n for r in rounds for one in r.commits for n in one.metrics if n.startswith(_READ_BY)}
+    if not all((*beside, *alone)) or not names:
+        return None
+    return BesideReaders(
+        beside=percentile_of(beside, period, 50),
+        alone=percentile_of(alone, period, 50),
+        ratio=ratio_of_medians(beside, alone, period),
+        reads={
+            name.removeprefix(_READ_BY).removesuffix("_s"): _median_of(rounds, name)
+            for name in sorted(names)
+        },
+    )
+
+
+def _median_of(rounds: Sequence[CellValues], name: str) -> Estimate:
+    found = _of_rounds(rounds, lambda metrics: metrics.get(name))
+    return percentile_of([one for one in found if one], 1, 50)
 
 
 def _of_rounds(

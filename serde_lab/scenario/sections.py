@@ -129,6 +129,7 @@ class Stream(ScenarioSection):
     warmup_batches: Annotated[int, Field(ge=0, le=1000)] = 3
     services: bool = True
     compact_after: Annotated[int, Field(ge=1, le=10_000)] = 5
+    readers: Annotated[int, Field(ge=0, le=16)] = 0
 
 
 class Sweep(ScenarioSection):

@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.analysis.summary import summarise
-from serde_lab.lab.checks.stored_batches import STORED_ONCE, stored_once, timed_instants
+from serde_lab.lab.checks.stored_batches import (
+    STORED_ONCE,
+    WHOLE_READS,
+    states_of,
+    stored_once,
+    timed_instants,
+    whole_reads,
+)
+from serde_lab.lab.own_reader import Read
 from serde_lab.report.render import run_text
 from serde_lab.runs.model import Run
 from serde_lab.table.table import HoodieTable
@@ -56,6 +66,50 @@ def by_batch(run: Run, arm: str) -> dict[int, dict[str, float]]:
         if sample.commit is not None:
             found.setdefault(sample.commit, {})[sample.metric] = sample.value
     return found
+
+
+@pytest.mark.spark
+def test_readers_beside_a_stream_see_whole_batches(spark: SparkSession, tmp_path: Path) -> None:
+    given = document(tmp_path, ["arrow"], batches=8, readers=2)
+    run = run_in_session(spark, given, tmp_path)
+    assert WHOLE_READS in passed(run, "arrow")
+    (check,) = (one for one in run.checks if one.name == WHOLE_READS)
+    assert "by hudi-rs 2" in check.detail
+    assert "by serde_lab 1" in check.detail
+    batches = by_batch(run, "arrow")
+    assert any("driver.reads_s" in metrics for metrics in batches.values())
+    assert "driver.reads_s" not in batches[1]
+    (arm,) = summarise(run)["streams"]["arms"]
+    beside = arm["beside_readers"]
+    assert beside is None or beside["reads"].keys() == {"hudi_rs", "serde_lab"}
+
+
+def test_a_read_of_half_a_batch_is_found(tmp_path: Path) -> None:
+    def file(name: str, keys: list[int], values: list[int]) -> Path:
+        rows = {"k": keys, "o": [str(k % 2) for k in keys], "ts": values}
+        pq.write_table(pa.table(rows), tmp_path / name)
+        return tmp_path / name
+
+    setup = file("setup", [1, 2, 3], [10, 10, 10])
+    # a late row, a key twice, and a new key
+    first = [file("first", [1, 2, 2, 4], [5, 30, 20, 7])]
+    second = [file("second", [3], [11])]
+    by_event = states_of([setup], [first, second], ["k", "o"], "ts", by_event=True)
+    assert by_event == [(3, 30), (4, 57), (4, 58)]
+    by_time = states_of([setup], [first, second], ["k", "o"], "ts", by_event=False)
+    assert by_time == [(3, 30), (4, 42), (4, 43)]
+
+    def verdict(*seen: tuple[str, int, int]) -> str:
+        found = whole_reads([Read(name, 0, 1, *state) for name, *state in seen], by_event)
+        assert found.name == WHOLE_READS
+        return "" if found.passed else found.detail
+
+    assert verdict(("a", 3, 30), ("a", 4, 58), ("b", 4, 57)) == ""
+    assert verdict(("a", 3, 50)) == "a saw 3 rows, which are those after no batch"
+    assert verdict(("a", 4, 58), ("a", 4, 57)) == "a saw batch 2, and later only 1"
+    assert verdict() == "nobody read the table"
+    broken = whole_reads([Read("a", 0, 1, error="no table")], by_event)
+    assert (broken.passed, broken.detail) == (False, "a: no table")
 
 
 @pytest.mark.spark

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
-from serde_lab.lab.own_reader import located
+from serde_lab.lab.own_reader import Read, located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample
@@ -63,6 +63,8 @@ class CellResult:
     """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
     answers: Mapping[str, QueryRows] = field(default_factory=dict)
     """The rows that Spark answered to each query."""
+    reads: tuple[Read, ...] = ()
+    """What readers saw of the table while the cell wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from serde_lab.analysis.streams import (
     Streams,
 )
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import MISSING, Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
 
@@ -55,6 +55,7 @@ def stream_section(facts: RunValues) -> Section | None:
     blocks += [_over_batches(table_type, rows, arms) for table_type, rows, arms in _groups(found)]
     blocks += [
         _fixed_table(found),
+        _readers_table(found),
         _over_sizes(found),
         _serde(found),
         _parts_table(found),
@@ -278,7 +279,7 @@ def _fixed_table(found: Streams) -> Table | None:
             _estimate(fixed.empty_job_s),
             _estimate(fixed.over_empty_s),
             _ratio(fixed.late),
-            Cell(peers[one.arm].peer) if one.arm in peers else Cell(notation.NOTHING, None),
+            Cell(peers[one.arm].peer) if one.arm in peers else MISSING,
             _ratio(peers[one.arm].ratio if one.arm in peers else None),
         )
         for one, fixed in known
@@ -288,9 +289,41 @@ def _fixed_table(found: Streams) -> Table | None:
     )
 
 
+def _readers_table(found: Streams) -> Table | None:
+    known = [
+        (one, one.beside_readers)
+        for _, _, arms in _groups(found)
+        for one in arms
+        if one.beside_readers
+    ]
+    if not known:
+        return None
+    readers = sorted({name for _, read in known for name in read.reads})
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("rows", "rows a batch"),
+        Column("alone_s", "alone", about="median of the batches without a reader", unit="s"),
+        Column("beside_s", "beside readers", about="median of the others", unit="s"),
+        Column("ratio", "beside / alone"),
+        *(Column(f"{name}_s", f"read by {name}", unit="s") for name in readers),
+    )
+    rows = tuple(
+        (
+            Cell(one.name, one.name, header=True),
+            Cell(notation.count(one.rows), one.rows),
+            _estimate(read.alone),
+            _estimate(read.beside),
+            _ratio(read.ratio),
+            *(_estimate(read.reads[name]) if name in read.reads else MISSING for name in readers),
+        )
+        for one, read in known
+    )
+    return Table("stream-readers", "Batches with readers of the table beside them", columns, rows)
+
+
 def _ratio(one: Estimate | None) -> Cell:
     if one is None:
-        return Cell(notation.NOTHING, None)
+        return MISSING
     note = (
         notation.between(one.low, one.high) if one.low is not None and one.high is not None else ""
     )
