@@ -79,9 +79,8 @@ def test_readers_beside_a_stream_see_whole_batches(spark: SparkSession, tmp_path
     batches = by_batch(run, "arrow")
     assert any("driver.reads_s" in metrics for metrics in batches.values())
     assert "driver.reads_s" not in batches[1]
-    (arm,) = summarise(run)["streams"]["arms"]
-    beside = arm["beside_readers"]
-    assert beside is None or beside["reads"].keys() == {"hudi_rs", "serde_lab"}
+    told = {name for metrics in batches.values() for name in metrics if "read_by" in name}
+    assert told == {"driver.read_by_hudi_rs_s", "driver.read_by_serde_lab_s"}
 
 
 def test_a_read_of_half_a_batch_is_found(tmp_path: Path) -> None:

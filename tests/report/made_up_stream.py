@@ -42,8 +42,12 @@ def make_stream_run(
     services: bool = True,
     sizes: Mapping[int, int] = SIZES,
     times: Callable[[int], float] = lambda batch: 1.0,
+    reads: Callable[[int], float] = lambda batch: 0.0,
 ) -> Path:
-    """Write the run below `results`; its directory. `times`: by how much a batch takes longer."""
+    """Write the run below `results`; its directory.
+
+    `times`: by how much a batch takes longer. `reads`: the seconds of reads beside it, of 0.7 s each.
+    """
     content = {**CONTENT, "stream": {**CONTENT["stream"], "services": services}}
     header = RunHeader(
         run="20250101T120000Z",
@@ -91,6 +95,9 @@ def make_stream_run(
                 for metric, value in _of_batch(kind, seconds, served).items():
                     writer.sample(cell, metric, value, commit=batch)
                 writer.sample(cell, "rows", rows, commit=batch)
+                if kind == "strategy" and reads(batch):
+                    writer.sample(cell, "driver.reads_s", reads(batch), commit=batch)
+                    writer.sample(cell, "driver.read_by_hudi_rs_s", 0.7, commit=batch)
             serde_s = 0.3 * batches * rows * row_us * 1e-6
             phases = {"map.jvm": 2 * total_s}
             if kind == "strategy":

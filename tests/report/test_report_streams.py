@@ -101,6 +101,34 @@ def test_a_commit_is_shown_beside_an_empty_job_and_beside_the_fastest_peer(path:
     assert ratio["ratio"]["low"] < ratio["ratio"]["value"] < ratio["ratio"]["high"]
 
 
+def test_batches_beside_readers_are_compared_with_those_alone(tmp_path: Path) -> None:
+    """Every other ten batches take twice as long beside readers; the first of them is read for a moment."""
+
+    def reads(batch: int) -> float:
+        return 0.0 if (batch // 10) % 2 == 0 else 0.01 if batch % 10 == 0 else 5.0
+
+    path = make_stream_run(
+        tmp_path,
+        sizes={1000: 40},
+        times=lambda batch: {0.0: 1.0, 0.01: 9.0, 5.0: 2.0}[reads(batch)],
+        reads=reads,
+    )
+    run = load_run(path)
+    arms = {one["name"]: one for one in summarise(run)["streams"]["arms"]}
+    found, took = arms["internal_row"]["beside_readers"], arms["internal_row"]["latencies"][0]
+    alone = [s for n, s in enumerate(took, 1) if not reads(n)]
+    beside = [s for n, s in enumerate(took, 1) if reads(n) > 1]
+    assert found["alone"]["value"] == pytest.approx(np.median(alone))
+    assert found["beside"]["value"] == pytest.approx(np.median(beside))
+    ratio = found["ratio"]
+    assert ratio["value"] == pytest.approx(np.median(beside) / np.median(alone))
+    assert 1.5 < ratio["low"] < ratio["value"] < ratio["high"]
+    assert found["reads"] == {"hudi_rs": {"value": 0.7, "low": 0.7, "high": 0.7}}
+    assert arms["hudi_spark_tuned"]["beside_readers"] is None
+    table = next(one for one in run_page(run).tables() if one.name == "stream-readers")
+    assert [row[0].text for row in table.rows] == ["internal_row", "pickle"]
+
+
 def test_late_commits_are_compared_with_those_from_the_tenth_on(tmp_path: Path) -> None:
     """Those before and between them count for nothing."""
 
