@@ -1,11 +1,19 @@
-"""Combines the samples of a cell's commits into one value for each metric."""
+"""Combines the samples of a cell's commits into one value for each metric.
+
+Also medians and percentiles of values that follow each other, as those of a stream's commits do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from statistics import median
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric as metric_named
@@ -13,6 +21,12 @@ from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.runs.model import MeasuredCell, Run
 
 PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
+FEWEST_VALUES = 5
+"""Fewer values give no interval."""
+_RESAMPLES = 2000
+_LEAST_BLOCKS = 4
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +142,84 @@ def _with_shares(
     if metrics.get("seconds") and "rows" in metrics:
         derived["rows_per_s"] = metrics["rows"] / metrics["seconds"]
     return derived
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval; `low` and `high` are None where it is of fewer than five values."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def resampled(
+    series: Sequence[Sequence[float]],
+    period: int,
+    statistic: Callable[[Floats], Floats],
+    seed: int = 1,
+) -> Floats:
+    """A statistic of each of 2,000 resamples, which `statistic` gets as rows: a circular block bootstrap.
+
+    Each series is resampled by itself. Neighbours in it are alike, and something comes at intervals of
+    `period`: a block is the cube root of the length, and `period` at least. Series of fewer than four such
+    blocks are resampled value by value.
+    """
+    draw = np.random.default_rng(seed)
+    parts = []
+    for one in series:
+        values = np.array(one, np.float64)
+        length = _block(len(values), period)
+        starts = draw.integers(0, len(values), (_RESAMPLES, -(-len(values) // length), 1))
+        taken = (starts + np.arange(length)) % len(values)
+        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, : len(values)]])
+    return statistic(np.concatenate(parts, axis=1))
+
+
+def _block(batches: int, period: int) -> int:
+    length = max(period, math.ceil(batches ** (1 / 3)))
+    return length if batches >= _LEAST_BLOCKS * length else 1
+
+
+def _percentile(q: float) -> Callable[[Floats], Floats]:
+    return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
+
+
+def percentile_of(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
+    """The percentile `q` of all values; `period` as in `resampled`."""
+    pooled = [value for one in series for value in one]
+    value = float(np.percentile(pooled, q))
+    if len(pooled) < FEWEST_VALUES:
+        return Estimate(value)
+    return Estimate(value, *_bounds(resampled(series, period, _percentile(q))))
+
+
+def _bounds(values: Floats) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def ratio_of_medians(
+    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
+) -> Estimate:
+    """The ratio of the medians of two samples; `period` as in `resampled`."""
+    return compared_medians(above, below, (period, period), np.divide)
+
+
+def compared_medians(
+    one: Sequence[Sequence[float]],
+    other: Sequence[Sequence[float]],
+    periods: tuple[int, int],
+    how: Callable[[Floats, Floats], Floats],
+) -> Estimate:
+    """What `how` makes of two medians; `periods` as in `resampled`."""
+    sides = (one, other)
+    medians = [np.array([median(v for series in side for v in series)]) for side in sides]
+    value = float(how(*medians)[0])
+    if min(sum(map(len, side)) for side in sides) < FEWEST_VALUES:
+        return Estimate(value)
+    drawn = [
+        resampled(side, period, _percentile(50), seed)
+        for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
+    ]
+    return Estimate(value, *_bounds(how(*drawn)))

@@ -9,38 +9,63 @@ four such blocks are resampled batch by batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from serde_lab.analysis.cell_values import CellValues, Rounds
+from serde_lab.analysis.cell_values import (
+    FEWEST_VALUES,
+    CellValues,
+    Estimate,
+    Rounds,
+    compared_medians,
+    percentile_of,
+    ratio_of_medians,
+)
 from serde_lab.measure.metrics import DRIVER_PREFIX
 
 MATTERS = 1.1
 """Strategies differ at a size if the slowest takes surely this times as long as the fastest, or more."""
 BATCHES_FOR_99 = 300
-FEWEST_BATCHES = 5
-"""Fewer batches give no interval."""
-_RESAMPLES = 2000
-_LEAST_BLOCKS = 4
+_EARLY_FROM, _COMPARED = 10, 20
+"""Late batches are compared with the 20 from the 10th on."""
+_EMPTY_JOB, _SINK, _SERVICES = (
+    f"{DRIVER_PREFIX}{part}_s" for part in ("empty_job", "add_batch", "serve")
+)
+_READS, _READ_BY = f"{DRIVER_PREFIX}reads_s", f"{DRIVER_PREFIX}read_by_"
 _OWN_PHASES = ("prepare", "begin", "plan", "execute", "commit", "serve")
 FIXED = ("spark", "prepare", "begin", "plan", "commit")
 """The parts of a batch that do not depend on its rows: Spark's bookkeeping and the driver's own work."""
 
-Floats = npt.NDArray[np.float64]
+
+@dataclass(frozen=True, slots=True)
+class FixedCost:
+    """A commit beside an empty job of its shape in the same session, early and late in its stream.
+
+    `commit_s`: the median seconds of a batch inside the sink, without services; `empty_job_s`: those of
+    the empty job; `over_empty_s`: the difference. `late`: the median of the last 20 batches, services
+    included, over that of the 20 from the 10th on; None for a stream that is too short.
+    """
+
+    commit_s: Estimate
+    empty_job_s: Estimate
+    over_empty_s: Estimate
+    late: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with its 95 % interval; `low` and `high` are None where there are too few batches for one."""
+class BesideReaders:
+    """Median seconds of the batches that had readers beside them for half of their time or more, of those
+    that had none, and the ratio. `reads`: median seconds of a read, by reader, as means of each batch.
+    """
 
-    value: float
-    low: float | None = None
-    high: float | None = None
+    beside: Estimate
+    alone: Estimate
+    ratio: Estimate
+    reads: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +77,8 @@ class StreamOfArm:
     batch, which is known of the lab's own writes only. `instants`: mean seconds before a batch's instant is
     requested, in it, and after it is completed; `services_s` is the time of services within the last.
     `growth`: the median of the last tenth of the batches without a compaction over that of the first tenth.
+    `fixed`: what a commit costs whatever its rows; None for a peer, and for runs that had no empty jobs.
+    `beside_readers`: batches with readers of the table beside them; None where nobody read.
     """
 
     arm: str
@@ -68,6 +95,8 @@ class StreamOfArm:
     parts: Mapping[str, float]
     instants: Mapping[str, float]
     growth: float | None
+    fixed: FixedCost | None
+    beside_readers: BesideReaders | None
     latencies: tuple[tuple[float, ...], ...]
     compacted: tuple[int, ...]
 
@@ -104,11 +133,23 @@ class SizeDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class BesidePeer:
+    """The median latency of a table type's fastest peer over that of an arm, at the same size."""
+
+    arm: str
+    peer: str
+    ratio: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Streams:
-    """What a run of streams found: its arms at each size, and how far strategies differ there."""
+    """What a run of streams found: its arms at each size, how far strategies differ there, and each
+    strategy beside the fastest peer.
+    """
 
     arms: tuple[StreamOfArm, ...]
     differences: tuple[SizeDifference, ...]
+    beside_peers: tuple[BesidePeer, ...] = ()
 
     def matters_from(self, table_type: str) -> float | None:
         """The smallest size from which on the strategy matters at every size; None if there is none."""
@@ -128,6 +169,7 @@ class Streams:
         return {
             "arms": [one.to_json() for one in self.arms],
             "differences": [one.to_json() for one in self.differences],
+            "beside_peers": [asdict(one) for one in self.beside_peers],
         }
 
 
@@ -145,47 +187,9 @@ def streams(
         for arm in arms
         if (rounds := list(timed[arm["arm"]].values()))
     )
-    return Streams(found, tuple(_differences(found, period))) if found else None
-
-
-def resampled(
-    series: Sequence[Sequence[float]],
-    period: int,
-    statistic: Callable[[Floats], Floats],
-    seed: int = 1,
-) -> Floats:
-    """A statistic of each of 2,000 resamples, which `statistic` gets as rows; see the module's docstring."""
-    draw = np.random.default_rng(seed)
-    parts = []
-    for one in series:
-        values = np.array(one, np.float64)
-        length = _block(len(values), period)
-        starts = draw.integers(0, len(values), (_RESAMPLES, -(-len(values) // length), 1))
-        taken = (starts + np.arange(length)) % len(values)
-        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, : len(values)]])
-    return statistic(np.concatenate(parts, axis=1))
-
-
-def _block(batches: int, period: int) -> int:
-    length = max(period, math.ceil(batches ** (1 / 3)))
-    return length if batches >= _LEAST_BLOCKS * length else 1
-
-
-def _percentile(q: float) -> Callable[[Floats], Floats]:
-    return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
-
-
-def _estimate(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
-    pooled = [value for one in series for value in one]
-    value = float(np.percentile(pooled, q))
-    if len(pooled) < FEWEST_BATCHES:
-        return Estimate(value)
-    return Estimate(value, *_interval(resampled(series, period, _percentile(q))))
-
-
-def _interval(values: Floats) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
+    if not found:
+        return None
+    return Streams(found, tuple(_differences(found, period)), tuple(_beside_peers(found, period)))
 
 
 def _of_arm(
@@ -198,7 +202,7 @@ def _of_arm(
         place for place, one in enumerate(rounds[0].commits) if one.metrics.get(compactions)
     )
     seconds = math.fsum(value for one in latencies for value in one)
-    p99 = _estimate(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
+    p99 = percentile_of(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
     plain = [
         [c.metrics["seconds"] for c in one.commits if not c.metrics.get(compactions)]
         for one in rounds
@@ -210,14 +214,16 @@ def _of_arm(
         table_type=table_type,
         rows=float(median(one.metrics["rows"] for one in batches)),
         batches=len(rounds[0].commits),
-        median=_estimate(latencies, period, 50),
-        p95=_estimate(latencies, period, 95),
+        median=percentile_of(latencies, period, 50),
+        p95=percentile_of(latencies, period, 95),
         p99=p99,
         rows_per_s=math.fsum(one.metrics["rows"] for one in batches) / seconds,
         serde_share=None if arm["kind"] == "peer" else arm["serde_share"],
         parts=_parts(batches),
         instants=_instants(batches),
         growth=_growth(plain),
+        fixed=_fixed_cost(rounds, latencies, period),
+        beside_readers=_beside_readers(rounds, period),
         latencies=latencies,
         compacted=compacted,
     )
@@ -258,12 +264,82 @@ def _instants(batches: Sequence[Any]) -> dict[str, float]:
 
 def _growth(plain: Sequence[Sequence[float]]) -> float | None:
     """Medians of tenths at both ends, each of two batches at least; None for streams too short for it."""
-    if min(map(len, plain)) < FEWEST_BATCHES:
+    if min(map(len, plain)) < FEWEST_VALUES:
         return None
     tenth = [max(2, len(one) // 10) for one in plain]
     first = [v for one, n in zip(plain, tenth, strict=True) for v in one[:n]]
     last = [v for one, n in zip(plain, tenth, strict=True) for v in one[-n:]]
     return median(last) / median(first)
+
+
+def _fixed_cost(
+    rounds: Sequence[CellValues], latencies: Sequence[Sequence[float]], period: int
+) -> FixedCost | None:
+    empty = _of_rounds(rounds, lambda metrics: metrics.get(_EMPTY_JOB))
+    commits = _of_rounds(
+        rounds, lambda metrics: metrics.get(_SINK, 0.0) - metrics.get(_SERVICES, 0.0)
+    )
+    if not all(empty):
+        return None
+    late = None
+    if min(map(len, latencies)) >= _EARLY_FROM + 2 * _COMPARED:
+        early = [one[_EARLY_FROM - 1 :][:_COMPARED] for one in latencies]
+        late = ratio_of_medians([one[-_COMPARED:] for one in latencies], early, period)
+    return FixedCost(
+        commit_s=percentile_of(commits, period, 50),
+        # nothing repeats itself among empty jobs
+        empty_job_s=percentile_of(empty, 1, 50),
+        over_empty_s=compared_medians(commits, empty, (period, 1), np.subtract),
+        late=late,
+    )
+
+
+def _beside_readers(rounds: Sequence[CellValues], period: int) -> BesideReaders | None:
+    def seconds(metrics: Mapping[str, float], beside: bool) -> float | None:
+        whole, reads = metrics["seconds"], metrics.get(_READS, 0.0)
+        return whole if (reads >= whole / 2 if beside else not reads) else None
+
+    beside = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=True))
+    alone = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=False))
+    names = {n for r in rounds for one in r.commits for n in one.metrics if n.startswith(_READ_BY)}
+    if not all((*beside, *alone)) or not names:
+        return None
+    return BesideReaders(
+        beside=percentile_of(beside, period, 50),
+        alone=percentile_of(alone, period, 50),
+        ratio=ratio_of_medians(beside, alone, period),
+        reads={
+            name.removeprefix(_READ_BY).removesuffix("_s"): _median_of(rounds, name)
+            for name in sorted(names)
+        },
+    )
+
+
+def _median_of(rounds: Sequence[CellValues], name: str) -> Estimate:
+    found = _of_rounds(rounds, lambda metrics: metrics.get(name))
+    return percentile_of([one for one in found if one], 1, 50)
+
+
+def _of_rounds(
+    rounds: Sequence[CellValues], value: Callable[[Mapping[str, float]], float | None]
+) -> list[list[float]]:
+    """A value of each batch that has it, by round."""
+    return [
+        [found for one in r.commits if (found := value(one.metrics)) is not None] for r in rounds
+    ]
+
+
+def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[BesidePeer]:
+    for one in found:
+        peers = [
+            other
+            for other in found
+            if other.kind == "peer" and (other.table_type, other.rows) == (one.table_type, one.rows)
+        ]
+        if one.kind == "strategy" and peers:
+            fastest = min(peers, key=lambda peer: peer.median.value)
+            ratio = ratio_of_medians(fastest.latencies, one.latencies, period)
+            yield BesidePeer(one.arm, fastest.name, ratio)
 
 
 def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:
@@ -277,12 +353,6 @@ def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifferen
             continue
         by_median = sorted(arms, key=lambda one: one.median.value)
         fastest, slowest = by_median[0], by_median[-1]
-        ratio = Estimate(slowest.median.value / fastest.median.value)
-        if min(one.batches * len(one.latencies) for one in arms) >= FEWEST_BATCHES:
-            slow, fast = (
-                resampled(one.latencies, period, _percentile(50), seed)
-                for seed, one in enumerate((slowest, fastest))
-            )
-            ratio = Estimate(ratio.value, *_interval(slow / fast))
+        ratio = ratio_of_medians(slowest.latencies, fastest.latencies, period)
         differences.append(SizeDifference(table_type, rows, slowest.name, fastest.name, ratio))
     return differences

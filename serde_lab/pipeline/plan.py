@@ -28,7 +28,7 @@ from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY, BaseFileForma
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat
-from serde_lab.table.index.assigner_state import StateNames, covering_state, state_after
+from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
@@ -336,13 +336,8 @@ def _index(
         record_bytes=table_record_bytes(table, sizing),
         small_files=small,
         updates_path=options.updates_partition_path,
-        states=_states(table, *place) if options.assigner_state else None,
+        states=StateNames.of(table, *place) if options.assigner_state else None,
     )
-
-
-def _states(table: HoodieTable, instant: str, batch: int) -> StateNames:
-    before = state_after(instant, batch - 1) if batch else covering_state(table)
-    return StateNames(before, state_after(instant, batch))
 
 
 def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:

@@ -1,7 +1,6 @@
-"""Defines the sections of a scenario file that say how arms work, how to measure and what to gate.
+"""Defines sections of a scenario file: how arms work, how to measure, what to gate, and made-up rows.
 
-Also made-up rows, `[data]` with `source = "shapes"`, and the factors of `[shapes]` that vary them. `model`
-has the other sections and the whole file.
+`model` has the other sections and the whole file.
 """
 
 from __future__ import annotations
@@ -192,6 +191,7 @@ class Stream(ScenarioSection):
     warmup_batches: Annotated[int, Field(ge=0, le=1000)] = 3
     services: bool = True
     compact_after: Annotated[int, Field(ge=1, le=10_000)] = 5
+    readers: Annotated[int, Field(ge=0, le=16)] = 0
 
 
 class Sweep(ScenarioSection):

@@ -31,6 +31,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
     COMMIT_TIME,
     META_NAMES,
+    RECORD_KEY,
     BaseFileReader,
     with_meta_columns,
 )
@@ -147,6 +148,11 @@ class FileSliceReader:
         partial = log.present is not None
         self._combiner = rules.combiner(roles, in_log=True, partial=partial)
         return log
+
+    def keys_in_logs(self) -> pa.StringArray:
+        """The record keys of the rows in the logs, without those that the logs delete again."""
+        log = self._read_logs()
+        return log.keys.take(np.flatnonzero(log.row >= 0)).values.cast(pa.string())
 
     def read(self) -> pa.Table:
         """All rows at once."""
@@ -293,6 +299,17 @@ class ReadPlan:
                 batch = batch.select(names)
             if batch.num_rows:
                 yield batch
+
+    def keys_in_logs(self, slice_: FileSlice) -> pa.StringArray:
+        """The record keys of the rows in the logs of one of the plan's slices."""
+        return FileSliceReader(
+            self.storage,
+            self.config,
+            slice_,
+            self.data_schema,
+            self.visibility,
+            columns=(RECORD_KEY,),
+        ).keys_in_logs()
 
     def slice_of(self, other: FileSlice) -> FileSlice:
         """This plan's slice of `other`'s file group."""

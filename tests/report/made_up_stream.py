@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _ARMS: dict[str, tuple[str, float, float]] = {
     "hudi_spark_tuned": ("peer", 1.60, 6.0),
 }
 _COMPACT_AFTER = 5
+EMPTY_JOB_S = 0.3
 _OWN = {"prepare": 0.06, "begin": 0.005, "plan": 0.01, "commit": 0.02}
 
 CONTENT: dict[str, Any] = {
@@ -35,8 +37,17 @@ CONTENT: dict[str, Any] = {
 }
 
 
-def make_stream_run(results: Path, services: bool = True) -> Path:
-    """Write the run below `results`; its directory."""
+def make_stream_run(
+    results: Path,
+    services: bool = True,
+    sizes: Mapping[int, int] = SIZES,
+    times: Callable[[int], float] = lambda batch: 1.0,
+    reads: Callable[[int], float] = lambda batch: 0.0,
+) -> Path:
+    """Write the run below `results`; its directory.
+
+    `times`: by how much a batch takes longer. `reads`: the seconds of reads beside it, of 0.7 s each.
+    """
     content = {**CONTENT, "stream": {**CONTENT["stream"], "services": services}}
     header = RunHeader(
         run="20250101T120000Z",
@@ -51,7 +62,7 @@ def make_stream_run(results: Path, services: bool = True) -> Path:
                 swept={"arm": name, "value": rows},
             )
             for name, (kind, _, _) in _ARMS.items()
-            for rows in SIZES
+            for rows in sizes
         ),
         scenario_content=content,
         environment=dict(ENVIRONMENT),
@@ -63,7 +74,7 @@ def make_stream_run(results: Path, services: bool = True) -> Path:
         started_at="2025-01-01T12:00:00Z",
     )
     writer, chance = RunWriter.create(results, header), random.Random(3)
-    for number, (rows, batches) in enumerate(SIZES.items()):
+    for number, (rows, batches) in enumerate(sizes.items()):
         for order, (name, (kind, fixed_s, row_us)) in enumerate(_ARMS.items()):
             cell = f"r{number:02d}-{name}@{rows:g}"
             writer.cell_begin(
@@ -77,12 +88,16 @@ def make_stream_run(results: Path, services: bool = True) -> Path:
             total_s = 0.0
             for batch in range(1, batches + 1):
                 seconds = (fixed_s + rows * row_us * 1e-6) * (0.97 + 0.06 * chance.random())
+                seconds *= times(batch)
                 served = services and batch % _COMPACT_AFTER == 0
                 seconds += 0.8 if served else 0.0
                 total_s += seconds
                 for metric, value in _of_batch(kind, seconds, served).items():
                     writer.sample(cell, metric, value, commit=batch)
                 writer.sample(cell, "rows", rows, commit=batch)
+                if kind == "strategy" and reads(batch):
+                    writer.sample(cell, "driver.reads_s", reads(batch), commit=batch)
+                    writer.sample(cell, "driver.read_by_hudi_rs_s", 0.7, commit=batch)
             serde_s = 0.3 * batches * rows * row_us * 1e-6
             phases = {"map.jvm": 2 * total_s}
             if kind == "strategy":
@@ -120,6 +135,6 @@ def _of_batch(kind: str, seconds: float, served: bool) -> dict[str, float]:
     if kind == "strategy":
         serve = 0.8 if served else 0.0
         tasks = seconds - 0.05 - sum(_OWN.values()) - serve - 0.01
-        own = {**_OWN, "execute": tasks, "serve": serve}
+        own = {**_OWN, "execute": tasks, "serve": serve, "empty_job": EMPTY_JOB_S}
         found |= {f"driver.{name}_s": value for name, value in own.items()}
     return found

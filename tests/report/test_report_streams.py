@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serde_lab.analysis.streams import Estimate, SizeDifference, Streams, resampled
+from serde_lab.analysis.cell_values import Estimate, resampled
+from serde_lab.analysis.streams import SizeDifference, Streams
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.report import render
@@ -17,7 +18,7 @@ from serde_lab.report.plots.drawings import Lines
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from tests.report.gold import assert_golden
-from tests.report.made_up_stream import SIZES, make_stream_run
+from tests.report.made_up_stream import EMPTY_JOB_S, SIZES, make_stream_run
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,72 @@ def test_json_has_the_percentiles_the_parts_and_the_differences(path: Path) -> N
     assert [one["matters"] for one in found["differences"]] == [False, True]
     assert {arm["arm"]: arm["commits"] for arm in summarise(run)["arms"]}["pickle@1000"] == []
     assert "growth" not in summarise(run)
+
+
+def test_a_commit_is_shown_beside_an_empty_job_and_beside_the_fastest_peer(path: Path) -> None:
+    found = summarise(load_run(path))["streams"]
+    by_arm = {one["arm"]: one for one in found["arms"]}
+    ours, peer = by_arm["internal_row@1000"], by_arm["hudi_spark_tuned@1000"]
+    served = [0.8 if number % 5 == 0 else 0.0 for number in range(1, 41)]
+    commits = [s - 0.05 - serve for s, serve in zip(ours["latencies"][0], served, strict=True)]
+    fixed = ours["fixed"]
+    assert fixed["commit_s"]["value"] == pytest.approx(np.median(commits))
+    assert fixed["empty_job_s"] == {"value": EMPTY_JOB_S, "low": EMPTY_JOB_S, "high": EMPTY_JOB_S}
+    over = fixed["over_empty_s"]
+    assert over["value"] == pytest.approx(np.median(commits) - EMPTY_JOB_S)
+    assert over["low"] < over["value"] < over["high"]
+    # 40 batches do not have 20 from the 10th on and 20 others
+    assert fixed["late"] is None
+    assert peer["fixed"] is None
+    (ratio,) = (one for one in found["beside_peers"] if one["arm"] == "internal_row@1000")
+    assert ratio["peer"] == "hudi_spark_tuned"
+    medians = [np.median(one["latencies"][0]) for one in (peer, ours)]
+    assert ratio["ratio"]["value"] == pytest.approx(medians[0] / medians[1])
+    assert ratio["ratio"]["low"] < ratio["ratio"]["value"] < ratio["ratio"]["high"]
+
+
+def test_batches_beside_readers_are_compared_with_those_alone(tmp_path: Path) -> None:
+    """Every other ten batches take twice as long beside readers; the first of them is read for a moment."""
+
+    def reads(batch: int) -> float:
+        return 0.0 if (batch // 10) % 2 == 0 else 0.01 if batch % 10 == 0 else 5.0
+
+    path = make_stream_run(
+        tmp_path,
+        sizes={1000: 40},
+        times=lambda batch: {0.0: 1.0, 0.01: 9.0, 5.0: 2.0}[reads(batch)],
+        reads=reads,
+    )
+    run = load_run(path)
+    arms = {one["name"]: one for one in summarise(run)["streams"]["arms"]}
+    found, took = arms["internal_row"]["beside_readers"], arms["internal_row"]["latencies"][0]
+    alone = [s for n, s in enumerate(took, 1) if not reads(n)]
+    beside = [s for n, s in enumerate(took, 1) if reads(n) > 1]
+    assert found["alone"]["value"] == pytest.approx(np.median(alone))
+    assert found["beside"]["value"] == pytest.approx(np.median(beside))
+    ratio = found["ratio"]
+    assert ratio["value"] == pytest.approx(np.median(beside) / np.median(alone))
+    assert 1.5 < ratio["low"] < ratio["value"] < ratio["high"]
+    assert found["reads"] == {"hudi_rs": {"value": 0.7, "low": 0.7, "high": 0.7}}
+    assert arms["hudi_spark_tuned"]["beside_readers"] is None
+    table = next(one for one in run_page(run).tables() if one.name == "stream-readers")
+    assert [row[0].text for row in table.rows] == ["internal_row", "pickle"]
+
+
+def test_late_commits_are_compared_with_those_from_the_tenth_on(tmp_path: Path) -> None:
+    """Those before and between them count for nothing."""
+
+    def times(batch: int) -> float:
+        if batch > 50:
+            return 1.8
+        return 1.0 if 10 <= batch < 30 else 9.0
+
+    run = load_run(make_stream_run(tmp_path, sizes={1000: 70}, times=times))
+    found = summarise(run)["streams"]["arms"]
+    late = next(one["fixed"]["late"] for one in found if one["arm"] == "internal_row@1000")
+    (took,) = next(one["latencies"] for one in found if one["arm"] == "internal_row@1000")
+    assert late["value"] == pytest.approx(np.median(took[-20:]) / np.median(took[9:29]))
+    assert 1.5 < late["low"] < late["value"] < late["high"] < 2
 
 
 def test_the_command_line_shows_the_latencies(path: Path) -> None:

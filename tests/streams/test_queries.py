@@ -107,10 +107,13 @@ def test_a_watched_query_tells_what_each_batch_did(spark: SparkSession, tmp_path
         ]  # fmt: skip
 
 
-def test_assigners_keep_a_state_between_batches(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_assigners_keep_a_state_between_batches(
+    table_type: str, spark: SparkSession, tmp_path: Path
+) -> None:
     counts = {}
     for state in ("true", "false"):
-        stream, told = FileStream(tmp_path / state), list[WrittenBatch]()
+        stream, told = FileStream(tmp_path / state, table_type), list[WrittenBatch]()
         parts = [[("p", f"k{k}", number, "x") for k in range(6)] for number in range(3)]
         stream.add(*parts)
         given = {

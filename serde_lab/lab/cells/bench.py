@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.serde.interface import SerdeOptions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
@@ -141,6 +142,20 @@ class Bench:
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
         return result, Window(interval, wall_ns, history, tree.use if self._local else None)
 
+    def empty_job_s(self, tasks: int, after_hop: int, hops: int) -> float:
+        """The seconds of a job of the shape of a write that does nothing: identity in Python, and shuffles.
+
+        `tasks` first tasks, and `after_hop` behind each of `hops` shuffles. It begins with the numbers of
+        its first tasks, and what is left of them is collected.
+        """
+        began = time.perf_counter()
+        numbers = self.spark.range(0, tasks, 1, tasks)
+        moved = numbers.mapInArrow(_unchanged, numbers.schema)
+        for _ in range(hops):
+            moved = moved.repartition(after_hop, "id").mapInArrow(_unchanged, numbers.schema)
+        moved.collect()
+        return time.perf_counter() - began
+
     def batches_of(self, rows: int) -> AbstractContextManager[None]:
         """While open, Spark hands at most `rows` rows at a time to Python."""
         return batches_of(self.spark, rows)
@@ -172,3 +187,7 @@ def _purpose(description: str) -> str:
     parts = description.split(":")
     purpose = parts[1] if len(parts) > 1 else parts[0]
     return re.sub(r"\W+", "_", purpose.strip().lower()).strip("_") or "job"
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
-from serde_lab.lab.own_reader import located
+from serde_lab.lab.own_reader import Read, located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample
@@ -84,6 +84,8 @@ class CellResult:
     """The rows that Spark answered to each query."""
     reads: tuple[ReadAnswer, ...] = ()
     """What timed reads answered."""
+    reads_beside: tuple[Read, ...] = ()
+    """What readers saw of the table while the cell wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
@@ -35,13 +34,19 @@ from serde_lab.lab.cells.cell import (
 )
 from serde_lab.lab.cells.on_spark import OnSpark
 from serde_lab.lab.cells.peer_arms import options_of_peer
-from serde_lab.lab.checks.stored_batches import TimedInstant, timed_instants
+from serde_lab.lab.checks.stored_batches import (
+    TimedBatch,
+    batch_samples,
+    by_batch,
+    read_samples,
+    timed_instants,
+)
 from serde_lab.lab.inputs.prepared import CommitInput
+from serde_lab.lab.own_reader import Readers
 from serde_lab.lab.plan import batch_rows, hops_of, options_of, serde_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.event_log import SparkHistory
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
-from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.spark.exchange import setting
@@ -56,13 +61,11 @@ if TYPE_CHECKING:
 _KEPT_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates"
 _FRAMES_OF = 3
 """The number of micro-batches of which frames are kept for a referee."""
+_EMPTY_JOBS = 20
+"""The most empty jobs at each end of a stream."""
+_BLOCK = 10
+"""The most batches in a row with readers beside them, or without."""
 _MODIFIED_S = 1_700_000_000
-_SPARK_PARTS = {
-    "add_batch": ("addBatch",),
-    "find_files": ("latestOffset", "getBatch"),
-    "checkpoint": ("walCommit", "commitOffsets"),
-}
-"""Parts of a batch's time by Spark's names; what is left is planning, and Spark's own bookkeeping."""
 
 
 class StreamsOnSpark(OnSpark):
@@ -71,32 +74,6 @@ class StreamsOnSpark(OnSpark):
     def cell(self, job: CellJob) -> MeasurableCell:
         kind = LabStreamCell if job.arm.peer is None else HudiStreamCell
         return kind(self.bench, job)
-
-
-@dataclass(frozen=True, slots=True)
-class TimedBatch:
-    """One micro-batch by Spark's progress: its number from 0, its interval, and parts of it in seconds."""
-
-    number: int
-    interval: Interval
-    parts: dict[str, float]
-
-    @classmethod
-    def of(cls, progress: dict[str, Any]) -> TimedBatch | None:
-        """The batch of a StreamingQueryProgress; None for one that wrote nothing."""
-        took = progress["durationMs"]
-        if "addBatch" not in took:
-            return None
-        begun = datetime.fromisoformat(progress["timestamp"])
-        begin_ns = round(begun.timestamp() * 1000) * 1_000_000
-        return cls(
-            int(progress["batchId"]),
-            Interval(begin_ns, begin_ns + took["triggerExecution"] * 1_000_000),
-            {
-                part: sum(took.get(name, 0) for name in names) / 1e3
-                for part, names in _SPARK_PARTS.items()
-            },
-        )
 
 
 class StreamCell(MeasurableCell):
@@ -112,9 +89,12 @@ class StreamCell(MeasurableCell):
         samples = list(self.start())
         self._warm_up(commits[: self.stream.warmup_batches])
         bench.collect_garbage()
-        query, window = bench.measured(
-            self.job.name, lambda: self._run(commits, self.job.table), own_jobs_only=False
-        )
+        empty_s = self._empty_jobs()
+        with self.readers() as readers:
+            query, window = bench.measured(
+                self.job.name, lambda: self._run(commits, self.job.table), own_jobs_only=False
+            )
+            reads, readers_cpu_s = readers.finish()
         batches = [found for one in query.recentProgress if (found := TimedBatch.of(one))]
         if len(batches) != len(commits):
             raise LabError(f"the query wrote {len(batches)} micro-batches, expected {len(commits)}")
@@ -124,10 +104,16 @@ class StreamCell(MeasurableCell):
         ):
             samples += batch_samples(batch, commit.rows, instants)
         samples += self.parts(window)
+        samples += read_samples(batches, reads)
+        if reads:
+            samples.append(Sample(f"{DRIVER_PREFIX}readers_cpu_s", readers_cpu_s))
+        # half of them before the stream and half after it, so that neither a warm nor a tired session counts
+        for number, seconds in enumerate(empty_s + self._empty_jobs(), start=1):
+            samples.append(Sample(f"{DRIVER_PREFIX}empty_job_s", seconds, number))
         samples.append(Sample("seconds", sum(one.interval.length_ns for one in batches) / 1e9))
         samples.append(Sample("slots", bench.slots))
         samples.append(Sample("table_bytes", table_bytes(table)))
-        return self.result(tuple(samples))
+        return replace(self.result(tuple(samples)), reads_beside=tuple(reads))
 
     @abstractmethod
     def start(self) -> Iterator[Sample]:
@@ -147,6 +133,14 @@ class StreamCell(MeasurableCell):
     def cause(self, text: str) -> str:
         """The reason in the text of a query's failure."""
         return reason_of(text)
+
+    def readers(self) -> Readers:
+        """Who reads the table meanwhile; nobody does beside a peer."""
+        return Readers(0, self.job.table, "")
+
+    def _empty_jobs(self) -> list[float]:
+        """The seconds of empty jobs of the shape of a batch, in this session; none for a peer."""
+        return []
 
     def _warm_up(self, commits: Sequence[CommitInput]) -> None:
         if not commits:
@@ -188,6 +182,7 @@ class LabStreamCell(StreamCell):
         super().__init__(bench, job)
         self._told: list[WrittenBatch] = []
         self._drawn: Sequence[int] = ()
+        self._beside: Readers | None = None
 
     def start(self) -> Iterator[Sample]:
         job, rows = self.job, max(commit.rows for commit in self.job.inputs.commits)
@@ -219,6 +214,23 @@ class LabStreamCell(StreamCell):
         if batch.number not in self._drawn:
             tasks = tuple(replace(one, report=replace(one.report, kept=())) for one in tasks)
         self._told.append(replace(batch, tasks=tasks))
+        self._let_read(batch.number + 1)
+
+    def readers(self) -> Readers:
+        ordering = self.job.inputs.record_schema.ordering
+        count = self.stream.readers
+        self._beside = Readers(count, self.job.table, ordering[0] if count else "")
+        return self._beside
+
+    def _let_read(self, number: int) -> None:
+        """Let readers read beside every other ten batches, so that both kinds are early and late alike."""
+        if self._beside is None:
+            return
+        block = max(1, min(_BLOCK, self.stream.batches // 4))
+        if number // block % 2:
+            self._beside.go()
+        else:
+            self._beside.pause()
 
     def parts(self, window: Window) -> Iterator[Sample]:
         for batch in self._told:
@@ -239,6 +251,14 @@ class LabStreamCell(StreamCell):
                 frame for batch in self._told for task in batch.tasks for frame in task.report.kept
             ),
         )
+
+    def _empty_jobs(self) -> list[float]:
+        scenario, arm = self.job.scenario, self.job.arm
+        files, tasks = len(self.job.inputs.commits[0].files), scenario.table_of(arm).buckets
+        hops = hops_of(scenario, arm)
+        # the first one compiles what the others use
+        jobs = 1 + min(_EMPTY_JOBS, self.stream.batches // 2)
+        return [self.bench.empty_job_s(files, tasks, hops) for _ in range(jobs)][1:]
 
     def _measure(self, window: Window) -> CommitMeasure:
         return measure_commit(
@@ -308,44 +328,6 @@ def source_folder(folder: Path, commits: Sequence[CommitInput]) -> Path:
             os.utime(copy, (_MODIFIED_S + number, _MODIFIED_S + number))
         made.rename(folder)
     return folder
-
-
-def by_batch(
-    batches: Sequence[TimedBatch], instants: Sequence[TimedInstant]
-) -> Iterator[list[TimedInstant]]:
-    """For each batch the instants that began while it was written; the clocks are the same."""
-    for batch in batches:
-        begin_ns, end_ns = batch.interval.begin_ns, batch.interval.end_ns
-        yield [one for one in instants if begin_ns <= one.interval.begin_ns <= end_ns]
-
-
-def batch_samples(
-    batch: TimedBatch, rows: int, instants: Sequence[TimedInstant]
-) -> Iterator[Sample]:
-    """The samples of one batch that both sides have; commits are numbered from 1, Spark's batches from 0.
-
-    Its instant splits the batch's time in three. `services_s` is the time of the instants of services, and
-    `compactions` and `cleans` count them; these are left out where there are none.
-    """
-    number, clock = batch.number + 1, batch.interval
-    yield Sample("seconds", clock.length_ns / 1e9, number)
-    yield Sample("rows", rows, number)
-    for part, seconds in batch.parts.items():
-        yield Sample(f"{DRIVER_PREFIX}{part}_s", seconds, number)
-    for instant in instants:
-        if batch.number in instant.batches:
-            before_ns = instant.interval.begin_ns - clock.begin_ns
-            after_ns = max(0, clock.end_ns - instant.interval.end_ns)
-            yield Sample(f"{DRIVER_PREFIX}before_requested_s", before_ns / 1e9, number)
-            yield Sample(f"{DRIVER_PREFIX}after_completed_s", after_ns / 1e9, number)
-    services = [one for one in instants if one.action in ("compaction", "clean")]
-    if services:
-        spent_ns = sum(one.interval.length_ns for one in services)
-        yield Sample(f"{DRIVER_PREFIX}services_s", spent_ns / 1e9, number)
-    for action in ("compaction", "clean"):
-        count = sum(one.action == action for one in services)
-        if count:
-            yield Sample(f"{DRIVER_PREFIX}{action}s", count, number)
 
 
 def whole(measure: CommitMeasure) -> Iterator[Sample]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ from serde_lab.lab.cells.cell import CellResult, open_table
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
 from serde_lab.lab.checks.query_answers import ReadChecks, history_of
-from serde_lab.lab.checks.stored_batches import stored_once
+from serde_lab.lab.checks.stored_batches import states_of, stored_once, whole_reads
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
+from serde_lab.measure.metrics import DRIVER_PREFIX
 from serde_lab.measure.phases import group
 from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
@@ -80,6 +82,7 @@ class CellChecks:
         self._commits, self._floors = inputs.commits, dict[str, float]()
         self._history = history_of((*inputs.setups, *inputs.commits))
         self._reads = ReadChecks(scenario, inputs, work / "oracle-of-reads")
+        self._set_up = [file for commit in inputs.setups for file in commit.files]
         self._answers: dict[tuple[tuple[str, str], ...], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
@@ -102,6 +105,14 @@ class CellChecks:
             folder = self._work / "oracle" / str(len(self._answers))
             self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
         return self._answers[kind]
+
+    @cached_property
+    def _states(self) -> list[tuple[int, int]]:
+        """What readers may see of a stream's table."""
+        batches = [commit.files for commit in self._commits]
+        key = (*self._schema.record_key, *self._schema.partition)
+        by_event = self.rules.merge_mode == "EVENT_TIME_ORDERING"
+        return states_of(self._set_up, batches, key, self._schema.ordering[0], by_event)
 
     def rows_of(self, arm: Arm) -> RowSource:
         """The rows that the arm's table must hold; it holds them if its checks passed."""
@@ -153,6 +164,8 @@ class CellChecks:
             if self._scenario.stream is not None:
                 stored = open_table(result.table)
                 found.append(stored_once(stored, self._scenario.stream.batches))
+                if self._scenario.stream.readers and arm.strategy is not None:
+                    found.append(whole_reads(result.reads_beside, self._states))
         return TableVerdict(tuple(found), fingerprint)
 
     def _sends(self, arm: Arm) -> bool:
@@ -279,6 +292,8 @@ def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResul
         )
     total = sum(used)
     in_phases = sum(_worker_phases(result).values()) if on_spark else 0.0
+    # processes of the lab's own
+    in_phases += sum(s.value for s in result.samples if s.metric == f"{DRIVER_PREFIX}readers_cpu_s")
     beside = max(0.0, total - in_phases)
     words = f"{beside:.2f} s of the {total:.2f} s CPU of worker processes are in no phase"
     most = max(_MOST_BESIDE * total, _LEAST_BESIDE_S + tasks * _AROUND_A_TASK_S)

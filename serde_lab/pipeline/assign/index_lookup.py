@@ -19,6 +19,7 @@ from serde_lab.merging.survivors import match
 from serde_lab.pipeline.exchange.routing import Task, task_of_keys
 from serde_lab.pipeline.plan import IndexPlan
 from serde_lab.records.buffers import HashedKeys
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
@@ -31,7 +32,7 @@ _FOOTERS = FooterCache()
 _STATES: dict[tuple[str, int, int], tuple[str, AssignerState]] = {}
 """By table, task and number of tasks, the newest state that this worker has seen: a cache of stored ones."""
 FILES_READ = "index_files_read"
-"""Counter of the base files whose keys were read to find records."""
+"""Counter of the base files and log files whose keys were read to find records."""
 READ_BASE = "read_base"
 """The phase of reading stored files."""
 
@@ -62,7 +63,11 @@ class IndexLookup(ABC):
         """
 
     def remember(
-        self, keys: pa.StringArray, paths: pa.StringArray, file_ids: pa.StringArray
+        self,
+        records: Records,
+        keys: pa.StringArray,
+        paths: pa.StringArray,
+        file_ids: pa.StringArray,
     ) -> None:
         """Take note of where records were sent."""
         return
@@ -159,16 +164,26 @@ class BaseFileBlooms(IndexLookup):
 
 
 class StateOverBlooms(IndexLookup):
-    """RFC-24's step 4 with its state: a key that the state does not have is looked for in the base files that
-    no lookup has read yet; all keys of such a file enter the state. Once none is left, no file is read.
+    """RFC-24's step 4 with its state: a key that the state does not have is looked for in the base files and
+    logs that no lookup has read yet; all keys of such a file enter the state. Once none is left, no file is
+    read.
+
+    Logs have no filters, so a key that is missing makes all unseen logs of its partition be read.
+
+    On merge-on-read the state must not say of a key more than the base files do, since writers without a
+    state look into them alone: a key goes to a log only if the group's base file has it. So deleted keys
+    are forgotten, and their groups looked into again. Where rows are combined by a merger, which may delete
+    any key, whole groups are.
     """
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         assert self.index.states is not None
         self._task, self._names = task, self.index.states
-        self._files = bloom_files(self.index.stored.slices)
-        self._state = self._loaded()
+        slices = self.index.stored.slices
+        self._files = bloom_files(one for one in slices if one.base_file is not None)
+        self._with_logs = [one for one in slices if one.log_files]
+        self._state = self._loaded().after_compactions(self._names.compacted, self._names.shrunk)
 
     def _loaded(self) -> AssignerState:
         plan, before = self.plan, self._names.before
@@ -178,7 +193,10 @@ class StateOverBlooms(IndexLookup):
         found = None
         if before:
             found = AssignerState.load(plan.storage, before, self._task.partition, plan.targets)
-        return found or AssignerState(unseen=[file_id for _, file_id, _ in self._files])
+        return found or AssignerState(
+            unseen=[file_id for _, file_id, _ in self._files],
+            unseen_logs=[slice_.file_id for slice_ in self._with_logs],
+        )
 
     @property
     def _place(self) -> tuple[str, int, int]:
@@ -190,31 +208,66 @@ class StateOverBlooms(IndexLookup):
         with self.timeline.phase("lookup"):
             identities = HashedKeys.of(self.identities_of(keys, paths))
             found = self._state.find(identities)
-            missing = found.is_null()
-            if self._state.unseen and found.null_count:
-                self._look_into_files(keys.filter(missing), paths.filter(missing))
-                found = self._state.find(identities)
+            for look in (self._look_into_base_files, self._look_into_logs):
+                if found.null_count:
+                    missing = found.is_null()
+                    look(keys.filter(missing), paths.filter(missing))
+                    found = self._state.find(identities)
             return GlobalLocations(found, pc.if_else(found.is_valid(), paths, None))
 
-    def _look_into_files(self, keys: pa.StringArray, paths: pa.StringArray) -> None:
+    def _look_into_base_files(self, keys: pa.StringArray, paths: pa.StringArray) -> None:
         plan = self.plan
         files = [file for file in self._files if file[1] in self._state.unseen]
         lookup = BloomLookup(plan.storage, files, cache=_FOOTERS)
         for number in lookup.candidates(keys, paths):
             path, file_id, file = files[number]
             stored = BaseFileReader(plan.storage, file).read([RECORD_KEY]).column(RECORD_KEY)
-            own = stored.cast(pa.string()).combine_chunks()
-            own = own.filter(pa.array(task_of_keys(own, plan.targets) == self._task.partition))
-            names = self.identities_of(own, pa.repeat(pa.scalar(path), len(own)))
-            ids = pa.repeat(pa.scalar(file_id), len(own))
-            self._state = self._state.add(names, ids, seen=[file_id])
+            self._take_in(path, file_id, stored.cast(pa.string()).combine_chunks())
+            self._state = self._state.seen(base_files=[file_id])
             self.timeline.add(FILES_READ)
 
+    def _look_into_logs(self, keys: pa.StringArray, paths: pa.StringArray) -> None:
+        wanted = set(pc.unique(paths).to_pylist())
+        for slice_ in self._with_logs:
+            if slice_.partition_path in wanted and slice_.file_id in self._state.unseen_logs:
+                stored = self.index.stored.keys_in_logs(slice_)
+                self._take_in(slice_.partition_path, slice_.file_id, stored)
+                self._state = self._state.seen(logs=[slice_.file_id])
+                self.timeline.add(FILES_READ, len(slice_.log_files))
+
+    def _take_in(self, path: str, file_id: str, keys: pa.StringArray) -> None:
+        """Add those keys of a file group that come to this task."""
+        own = keys.filter(pa.array(task_of_keys(keys, self.plan.targets) == self._task.partition))
+        names = self.identities_of(own, pa.repeat(pa.scalar(path), len(own)))
+        self._state = self._state.add(names, pa.repeat(pa.scalar(file_id), len(own)))
+
     def remember(
-        self, keys: pa.StringArray, paths: pa.StringArray, file_ids: pa.StringArray
+        self,
+        records: Records,
+        keys: pa.StringArray,
+        paths: pa.StringArray,
+        file_ids: pa.StringArray,
     ) -> None:
         with self.timeline.phase("assign"):
-            self._state = self._state.add(self.identities_of(keys, paths), file_ids)
+            names = self.identities_of(keys, paths)
+            self._state = self._state.add(names, file_ids)
+            if not self.plan.table.is_mor:
+                return
+            if self.plan.combiner() is not None:
+                self._state = self._state.without_groups(set(file_ids.to_pylist()))
+                return
+            deleted = self._deleted(records)
+            if deleted is not None:
+                gone = self._state.without(pc.unique(names.filter(deleted)))
+                self._state = gone.unseen_again(set(file_ids.filter(deleted).to_pylist()))
+
+    def _deleted(self, records: Records) -> pa.BooleanArray | None:
+        """Which records delete their keys; None if none does."""
+        plan = self.plan
+        if plan.operation is Operation.DELETE:
+            return pa.array(np.ones(len(records), np.bool_))
+        marked = plan.merge_rules.markers.marked(records, plan.marker_columns)
+        return None if marked is None else pa.array(marked)
 
     def finish(self) -> None:
         plan, after = self.plan, self._names.after

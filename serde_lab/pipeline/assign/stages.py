@@ -132,7 +132,7 @@ def assign_stage(
             if located is None:
                 continue
             if found is not None:
-                found.remember(located.keys, located.paths, located.file_ids)
+                found.remember(located.records, located.keys, located.paths, located.file_ids)
             with timeline.phase("route"):
                 going = _envelope(located.keys, located.paths, located.file_ids)
                 target, shard = hop.destinations(plan, Outgoing(going, task.partition))

@@ -175,11 +175,10 @@ def assigner_state(
     """Whether assigners keep a state. Raises OptionError where a state could be wrong or of no use."""
     if not reader.flag(ASSIGNER_STATE) or not operation.looks_up:
         return False
-    if topology != "bloom" or table.is_mor or table.index_is_global:
+    if topology != "bloom" or table.index_is_global:
         raise OptionError(
-            f"{ASSIGNER_STATE} is true, which needs a copy-on-write table, an index that is not global, and"
-            f" {TOPOLOGY}=bloom; the table {table.name} is {table.table_type}, has the index"
-            f" {table.index_type}, and is written by {topology}"
+            f"{ASSIGNER_STATE} is true, which needs an index that is not global, and {TOPOLOGY}=bloom; the"
+            f" table {table.name} has the index {table.index_type}, and is written by {topology}"
         )
     return True
 

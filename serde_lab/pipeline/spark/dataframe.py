@@ -103,6 +103,8 @@ def _columns(source: DataFrame, names: list[str]) -> pa.Schema:
 
 def _partitions(source: DataFrame) -> Iterator[list[str]]:
     execution = source._jdf.queryExecution()
+    # cached relations already appear in this plan; what a stream gives is refused here, by one look
+    relations = list(_relations(execution.withCachedData(), source.columns))
     conf = source.sparkSession.conf
     for setting, expected in _SETTINGS.items():
         found = str(conf.get(setting)).upper()
@@ -111,8 +113,6 @@ def _partitions(source: DataFrame) -> Iterator[list[str]]:
     hadoop = source.sparkSession._jsc.hadoopConfiguration()
     if hadoop.get("parquet.crypto.factory.class") or hadoop.get("parquet.encryption.key.list"):
         raise _NoPlainScan
-    # cached relations already appear in this plan
-    relations = list(_relations(execution.withCachedData(), source.columns))
     whole = min(_bytes(conf.get(f"spark.sql.files.{s}")) for s in _LIMITS)
     alone = [_one_file(relation, whole) for relation in relations]
     if all(path is not None for path in alone):
@@ -192,21 +192,46 @@ def _local(url: str) -> str:
 _INT_MAX = 0x7FFFFFFF
 
 
-def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
-    """The columns of `schema` that the source has, as Python gets them: short decimals as unscaled longs.
+def handed_over(source: DataFrame, schema: pa.Schema) -> DataFrame:
+    """The rows as Python gets them: the columns of `columns_handed_over`, in any order.
+
+    If the source has no others, only those that change are named: each name costs calls to the JVM.
+    """
+    if set(source.columns) <= set(schema.names):
+        return source.withColumns(_unscaled(source)) if _short_decimals(source) else source
+    return source.select(*columns_handed_over(source, schema).values())
+
+
+def columns_handed_over(source: DataFrame, schema: pa.Schema) -> dict[str, Column]:
+    """The columns of `schema` that the source has, by name, with short decimals as unscaled longs.
 
     Spark's ArrowWriter makes a BigDecimal of each decimal, but copies longs. `stages.stored_form`
     restores the decimals. Same values, same frames.
     """
-    unscaled = source.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    columns = []
-    for name in (name for name in schema.names if name in source.columns):
-        column, kind = source[name], source.schema[name].dataType
-        if isinstance(kind, DecimalType) and kind.precision <= LONGEST:
-            value = unscaled.catalyst.expressions.UnscaledValue(column._jc.expr())
-            column = Column(unscaled.Column(value)).alias(name)
-        columns.append(column)
-    return columns
+    unscaled, there = _unscaled(source), frozenset(source.columns)
+    return {
+        name: unscaled[name] if name in unscaled else source[name]
+        for name in schema.names
+        if name in there
+    }
+
+
+def _short_decimals(source: DataFrame) -> list[str]:
+    return [
+        field.name
+        for field in source.schema
+        if isinstance(field.dataType, DecimalType) and field.dataType.precision <= LONGEST
+    ]
+
+
+def _unscaled(source: DataFrame) -> dict[str, Column]:
+    """The short decimals as unscaled longs, by name."""
+    sql = source.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    made = {}
+    for name in _short_decimals(source):
+        value = sql.catalyst.expressions.UnscaledValue(source[name]._jc.expr())
+        made[name] = Column(sql.Column(value)).alias(name)
+    return made
 
 
 def java_bucket(source: DataFrame, plan: WritePlan) -> Column:

@@ -30,13 +30,20 @@ from serde_lab.pipeline.options.write import Shuffle
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles, known_files
 from serde_lab.pipeline.spark.dataframe import (
+    columns_handed_over,
     computes_keys,
     handed_over,
     java_bucket,
     path_and_key,
     plain_files,
 )
-from serde_lab.pipeline.spark.shuffle import DataFrameInput, RddInput, StageInput, obstacle_to_bytes
+from serde_lab.pipeline.spark.shuffle import (
+    STATUSES,
+    DataFrameInput,
+    RddInput,
+    StageInput,
+    obstacle_to_bytes,
+)
 from serde_lab.pipeline.spark.worker import (
     BOOTSTRAP_STAGE,
     COLUMNS_STAGE,
@@ -99,12 +106,12 @@ class SparkExchange(Exchange):
     def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
         """The input of the first stage's tasks: the source's rows, or only the task numbers."""
         if files is None:
-            columns = handed_over(self.source, plan.source_schema)
             if not topology_of(plan).arrives_sorted:
-                return self.source.select(*columns)
+                return handed_over(self.source, plan.source_schema)
             order = path_and_key(self.source, plan)
+            columns = columns_handed_over(self.source, plan.source_schema)
             ranges = self.source.repartitionByRange(plan.targets, *order)
-            return ranges.sortWithinPartitions(*order).select(*columns)
+            return ranges.sortWithinPartitions(*order).select(*columns.values())
         return DataFrameInput.numbers(self.spark, len(files.partitions)).rows
 
     def first_task(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
@@ -192,7 +199,7 @@ class ColumnsExchange(SparkExchange):
         target = java_bucket(self.source, plan)
         moved = (
             self.source.select(
-                *handed_over(self.source, plan.source_schema),
+                *columns_handed_over(self.source, plan.source_schema).values(),
                 F.monotonically_increasing_id().alias("position"),
                 F.element_at(salt_of, target + 1).alias("salt"),
             )
@@ -272,5 +279,5 @@ def warm_workers(
     `strategy` and `serde`: what they will work with. `rows`: roughly how many rows their tasks will have.
     """
     warm_up = WarmUp(strategy, serde, rows)
-    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, "status binary").collect()
+    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, STATUSES).collect()
     return [json.loads(bytes(row.status)) for row in found]

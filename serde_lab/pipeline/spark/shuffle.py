@@ -21,6 +21,7 @@ from py4j.java_gateway import JavaClass
 from pyspark import RDD
 from pyspark.serializers import Serializer, SpecialLengths
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 from serde_lab.errors import DataError
 from serde_lab.pipeline.exchange.routing import Hop, salts
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 
 _SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 _END = SpecialLengths.END_OF_DATA_SECTION
-SALTED = "salt int, position long, frame binary"
+# types, since Spark asks the JVM to parse a text at each call
+SALTED = (
+    StructType().add("salt", IntegerType()).add("position", LongType()).add("frame", BinaryType())
+)
+STATUSES = StructType().add("status", BinaryType())
+"""The output of a stage whose tasks yield statuses."""
 
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What a task does: its input to batches of ROUTED, or of one column of statuses."""
@@ -86,7 +92,7 @@ class DataFrameInput(StageInput):
         return type(self)(sent.select("position", "frame"))
 
     def statuses(self, work: Work) -> list[bytes]:
-        rows = self.rows.mapInArrow(work, "status binary").collect()
+        rows = self.rows.mapInArrow(work, STATUSES).collect()
         return [bytes(row.status) for row in rows]
 
 

@@ -32,6 +32,7 @@ from serde_lab.pipeline.spark.exchange import (
     stored_columns,
 )
 from serde_lab.pipeline.spark.exchange import batches_of as batches_of
+from serde_lab.pipeline.spark.shuffle import STATUSES
 from serde_lab.pipeline.spark.worker import (
     STATUS,
     Reports,
@@ -148,7 +149,7 @@ def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None
         tasks = spark.range(0, count, 1, count)
         found = spark.sparkContext.accumulator([], ReportsParam())
         with on_purpose():
-            rows = tasks.mapInArrow(SliceCompactions(plan, found), "status binary").collect()
+            rows = tasks.mapInArrow(SliceCompactions(plan, found), STATUSES).collect()
         if reports is not None:
             reports.extend(found.value)
         return tuple(pickle.loads(row.status) for row in rows)

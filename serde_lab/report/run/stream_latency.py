@@ -6,22 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from statistics import median
 
+from serde_lab.analysis.cell_values import Estimate
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.streams import (
     BATCHES_FOR_99,
     FIXED,
     MATTERS,
-    Estimate,
     StreamOfArm,
     Streams,
 )
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import MISSING, Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
 
 _MOST_POINTS = 50
 _TYPES = {"MERGE_ON_READ": "merge-on-read", "COPY_ON_WRITE": "copy-on-write"}
+_WHO = (Column("arm", "arm", numeric=False), Column("rows", "rows a batch"))
 _PARTS = {
     "spark": "Spark",
     "prepare": "prepare",
@@ -53,7 +54,14 @@ def stream_section(facts: RunValues) -> Section | None:
     )
     blocks: list[Block | None] = [lead, _latency_table(found)]
     blocks += [_over_batches(table_type, rows, arms) for table_type, rows, arms in _groups(found)]
-    blocks += [_over_sizes(found), _serde(found), _parts_table(found), _instants_table(found)]
+    blocks += [
+        _fixed_table(found),
+        _readers_table(found),
+        _over_sizes(found),
+        _serde(found),
+        _parts_table(found),
+        _instants_table(found),
+    ]
     blocks += [_lag(table_type, rows, arms) for table_type, rows, arms in _groups(found)]
     return Section.of("streams", "Streams", *blocks)
 
@@ -94,6 +102,11 @@ def _groups(found: Streams) -> list[tuple[str, float, list[StreamOfArm]]]:
     return [(table_type, rows, arms) for (table_type, rows), arms in groups.items()]
 
 
+def _arms(found: Streams) -> list[StreamOfArm]:
+    """All arms at all sizes, in that order."""
+    return [one for _, _, arms in _groups(found) for one in arms]
+
+
 def _times(ratio: Estimate) -> str:
     words = f"{notation.number(ratio.value)} times"
     if ratio.low is None or ratio.high is None:
@@ -126,22 +139,23 @@ def _latency_table(found: Streams) -> Table:
             Cell(notation.count(one.batches), one.batches),
             _estimate(one.median),
             _estimate(one.p95),
-            Cell(notation.NOTHING, None) if one.p99 is None else _estimate(one.p99),
+            _estimate(one.p99),
             Cell(notation.compact(one.rows_per_s), one.rows_per_s),
             Cell(notation.percent(one.serde_share), one.serde_share),
             Cell(notation.ratio(one.growth), one.growth),
         )
-        for _, _, arms in _groups(found)
-        for one in arms
+        for one in _arms(found)
     )
     return Table("stream-latency", "Latency of a micro-batch, by arm and size", columns, rows)
 
 
-def _estimate(one: Estimate) -> Cell:
+def _estimate(one: Estimate | None, text: Callable[[float], str] = notation.seconds) -> Cell:
+    if one is None:
+        return MISSING
     note = ""
     if one.low is not None and one.high is not None:
         note = notation.between(one.low, one.high)
-    return Cell(notation.seconds(one.value), one.value, note)
+    return Cell(text(one.value), one.value, note)
 
 
 def _over_batches(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
@@ -155,18 +169,15 @@ def _over_batches(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> 
         with_service = _spread([point for point in series if point[0] in compacted])
         if with_service:
             lines.append(Line("", line_role(place), with_service, joined=False))
+    shown = [(one.name, [notation.seconds(s) for s in one.latencies[0]]) for one in arms]
     return Figure(
         name=f"stream-batches-{table_type.lower()}-{rows:g}",
         title=f"Latency batch by batch: {_TYPES[table_type]}, {notation.count(rows)} rows a batch",
         description="Lines: seconds of each batch without a compaction, medians of neighbouring batches where"
         " there are many. Diamonds: batches in which a compaction ran. "
-        + "; ".join(f"{one.name} from {_end(one, 0)} to {_end(one, -1)}" for one in arms),
+        + "; ".join(f"{name} from {took[0]} to {took[-1]}" for name, took in shown),
         drawing=Lines(x_axis="batch", y_axis="seconds", lines=tuple(lines), logarithmic=True),
     )
-
-
-def _end(one: StreamOfArm, place: int) -> str:
-    return notation.seconds(one.latencies[0][place])
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -240,13 +251,81 @@ def _by_size(
     )
 
 
+def _fixed_table(found: Streams) -> Table | None:
+    known = [(one, one.fixed) for one in _arms(found) if one.fixed]
+    if not known:
+        return None
+    columns = (
+        *_WHO,
+        Column("commit_s", "commit", about="inside the sink, without services", unit="s"),
+        Column(
+            "empty_job_s",
+            "empty job",
+            about="as many tasks and shuffles in the same session, and no work",
+            unit="s",
+        ),
+        Column("over_empty_s", "commit minus empty job", unit="s"),
+        Column(
+            "late",
+            "late / early",
+            about="median of the last 20 batches over that of the 20 from the 10th on, with services",
+        ),
+        Column("peer", "peer", numeric=False, about="the fastest into the same type of table"),
+        Column("peer_ratio", "peer / arm", about="medians of whole batches"),
+    )
+    peers = {one.arm: one for one in found.beside_peers}
+    rows = tuple(
+        (
+            *_who(one),
+            _estimate(fixed.commit_s),
+            _estimate(fixed.empty_job_s),
+            _estimate(fixed.over_empty_s),
+            _estimate(fixed.late, notation.ratio),
+            Cell(peers[one.arm].peer) if one.arm in peers else MISSING,
+            _estimate(peers[one.arm].ratio if one.arm in peers else None, notation.ratio),
+        )
+        for one, fixed in known
+    )
+    return Table(
+        "stream-fixed", "What a commit costs beside an empty job of the same shape", columns, rows
+    )
+
+
+def _readers_table(found: Streams) -> Table | None:
+    known = [(one, one.beside_readers) for one in _arms(found) if one.beside_readers]
+    if not known:
+        return None
+    readers = sorted({name for _, read in known for name in read.reads})
+    columns = (
+        *_WHO,
+        Column("alone_s", "alone", about="median of the batches without a reader", unit="s"),
+        Column("beside_s", "beside readers", about="median of the others", unit="s"),
+        Column("ratio", "beside / alone"),
+        *(Column(f"{name}_s", f"read by {name}", unit="s") for name in readers),
+    )
+    rows = tuple(
+        (
+            *_who(one),
+            _estimate(read.alone),
+            _estimate(read.beside),
+            _estimate(read.ratio, notation.ratio),
+            *(_estimate(read.reads.get(name)) for name in readers),
+        )
+        for one, read in known
+    )
+    return Table("stream-readers", "Batches with readers of the table beside them", columns, rows)
+
+
+def _who(one: StreamOfArm) -> tuple[Cell, Cell]:
+    return Cell(one.name, one.name, header=True), Cell(notation.count(one.rows), one.rows)
+
+
 def _parts_table(found: Streams) -> Table | None:
-    own = [one for _, _, arms in _groups(found) for one in arms if one.parts]
+    own = [one for one in _arms(found) if one.parts]
     if not own:
         return None
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("rows", "rows a batch"),
+        *_WHO,
         *(Column(f"{part}_ms", words, unit="ms") for part, words in _PARTS.items()),
         Column(
             "fixed_share",
@@ -256,8 +335,7 @@ def _parts_table(found: Streams) -> Table | None:
     )
     rows = tuple(
         (
-            Cell(one.name, one.name, header=True),
-            Cell(notation.count(one.rows), one.rows),
+            *_who(one),
             *(_ms(one.parts, part) for part in _PARTS),
             Cell(notation.percent(one.fixed_share), one.fixed_share),
         )
@@ -277,12 +355,11 @@ def _ms(seconds: Mapping[str, float], name: str) -> Cell:
 
 
 def _instants_table(found: Streams) -> Table | None:
-    known = [one for _, _, arms in _groups(found) for one in arms if one.instants]
+    known = [one for one in _arms(found) if one.instants]
     if not known:
         return None
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("rows", "rows a batch"),
+        *_WHO,
         Column("before_ms", "before", about="until the instant is requested", unit="ms"),
         Column("within_ms", "within the instant", unit="ms"),
         Column("after_ms", "after", about="after the instant is completed", unit="ms"),
@@ -290,8 +367,7 @@ def _instants_table(found: Streams) -> Table | None:
     )
     rows = tuple(
         (
-            Cell(one.name, one.name, header=True),
-            Cell(notation.count(one.rows), one.rows),
+            *_who(one),
             *(_ms(one.instants, f"{part}_s") for part in ("before", "within", "after", "services")),
         )
         for one in known

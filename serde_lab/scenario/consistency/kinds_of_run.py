@@ -115,6 +115,8 @@ def check_stream(scenario: Scenario) -> Iterator[Problem]:
             "measure.exchange",
             f"is {scenario.measure.exchange!r}, but a streaming query needs 'spark'",
         )
+    if scenario.stream.readers:
+        yield from _stream_readers(scenario)
     for arm in scenario.arms:
         if arm.control is not None:
             yield Problem(f"arm.{arm.name}", f"{arm.control} has no sink for a streaming query")
@@ -126,6 +128,22 @@ def check_stream(scenario: Scenario) -> Iterator[Problem]:
 
 FEWEST_CONFIRMING = 6
 """The fewest rounds in which a combination is compared with its start."""
+
+
+def _stream_readers(scenario: Scenario) -> Iterator[Problem]:
+    """What readers may see is known only where one of a key's rows stays, and none is deleted."""
+    key = "stream.readers"
+    if not scenario.setups:
+        yield Problem(key, "need a table before the first micro-batch; expected a [[setup]]")
+    if scenario.timed[0].operation != "upsert":
+        yield Problem(key, f"need upserts, and the operation is {scenario.timed[0].operation}")
+    refreshed = isinstance(scenario.data, TpchData) and scenario.data.refresh
+    if refreshed or any(batch.deletes for batch in (*scenario.setups, *scenario.timed)):
+        yield Problem(key, "need rows that nothing deletes")
+    for table in (scenario.table, *(scenario.table_of(arm) for arm in scenario.arms)):
+        if table.partial_update or table.merger_classes:
+            yield Problem(key, "need a table that keeps one of the rows of a key as it is")
+            return
 
 
 def check_search(scenario: Scenario) -> Iterator[Problem]:
