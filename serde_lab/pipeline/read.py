@@ -21,10 +21,11 @@ from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.pipeline.options.write import OWN_PREFIX
 from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.serde.registry import strategy as registered
 from serde_lab.table.files.base_file import META_NAMES, with_meta_columns
 from serde_lab.table.files.file_system_view import BaseFile
-from serde_lab.table.files.slice_rows import RecordForm
+from serde_lab.table.files.slice_rows import form_of
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -65,7 +66,7 @@ class ReadOptions:
     as_of: str = ""
     meta_columns: bool = False
     merger_classes: tuple[str, ...] = ()
-    records: RecordForm | None = None
+    records: StrategyRecords | None = None
 
 
 def open_table(path: str) -> HoodieTable:
@@ -108,7 +109,7 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
     )
 
 
-def _records(reader: OptionReader, query: str) -> RecordForm | None:
+def _records(reader: OptionReader, query: str) -> StrategyRecords | None:
     """The strategy that the options name. Raises OptionError for an unknown one, and for options that only
     a strategy has."""
     own = {key: reader.options[key] for key in reader.options if key.startswith(OWN_PREFIX)}
@@ -122,7 +123,7 @@ def _records(reader: OptionReader, query: str) -> RecordForm | None:
     registered(name)
     execution = cast(Any, reader.text(_EXECUTION, ""))  # bind checks it
     options = {key.removeprefix(OWN_PREFIX): value for key, value in own.items()}
-    return RecordForm(name, SerdeOptions(execution=execution, own=options))
+    return StrategyRecords(name, SerdeOptions(execution=execution, own=options))
 
 
 def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
@@ -132,14 +133,14 @@ def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     rows would look like a valid answer. Raises SchemaError for a column that records of the strategy cannot
     have.
     """
-    if options.merger_classes:
-        table = table.merging_by(options.merger_classes)
+    if options.merger_classes or options.records is not None:
+        table = table.merging_by(options.merger_classes, options.records)
     plan = _plan(table, options)
     if options.records is None:
         return plan
     # here, so that what the strategy refuses is said before a task runs
     schema, ordering = with_meta_columns(plan.data_schema), table.config.merge_ordering
-    options.records.bound(schema.remove_metadata(), ordering, TaskTimeline("plan"))
+    form_of(options.records, schema.remove_metadata(), ordering, TaskTimeline("plan"))
     return replace(plan, records=options.records)
 
 

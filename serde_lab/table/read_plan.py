@@ -27,6 +27,7 @@ from serde_lab.merging.merger import Merged
 from serde_lab.merging.survivors import MergeMode, match, not_older
 from serde_lab.records.conversion import conform
 from serde_lab.records.schema import RecordSchema, columns_of
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
     COMMIT_TIME,
@@ -42,7 +43,7 @@ from serde_lab.table.files.log_records import (
     has_partial_rows,
     read_log_records,
 )
-from serde_lab.table.files.slice_rows import ArrowForm, RecordForm, RowForm, SliceRows
+from serde_lab.table.files.slice_rows import ArrowForm, RowForm, SliceRows, form_of
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -80,7 +81,7 @@ class FileSliceReader:
         *,
         columns: Sequence[str] | None = None,
         read_optimised: bool = False,
-        records: RecordForm | None = None,
+        records: StrategyRecords | None = None,
         timeline: TaskTimeline | None = None,
     ) -> None:
         self._storage, self._config, self._slice = storage, config, slice_
@@ -98,7 +99,7 @@ class FileSliceReader:
         self._logs_too = bool(slice_.log_files) and not read_optimised
         self._form: RowForm = ArrowForm()
         if records is not None and self._logs_too:
-            self._form = records.bound(self._read, config.merge_ordering, self._timeline)
+            self._form = form_of(records, self._read, config.merge_ordering, self._timeline)
         self.count = MergeCount()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -256,7 +257,7 @@ class ReadPlan:
     columns: tuple[str, ...] | None = None
     commit_times: frozenset[str] | None = None
     whole: ReadPlan | None = None
-    records: RecordForm | None = None
+    records: StrategyRecords | None = None
 
     @property
     def schema(self) -> pa.Schema:

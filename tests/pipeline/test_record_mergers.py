@@ -22,6 +22,7 @@ from serde_lab.merging.merger import (
     RecordMerger,
 )
 from serde_lab.pipeline.commit.table_services import compact
+from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import Records, SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, StrategyRecords, bind, strategy
@@ -276,3 +277,31 @@ def test_of_the_mergers_of_a_write_the_one_for_its_strategy_is_used(tmp_path: Pa
     ):
         table.upsert([("a", 0, 5, 1.0)], serde_lab__strategy="avro", **both)
     assert table.table.timeline().instants() == before
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_read_names_the_strategy_whose_records_a_merger_is_given(
+    name: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path / "table", CUSTOM | MOR)
+    options = {MERGERS: named(SumsOfRecords), **of_strategy(name, strategy(name).executions[0])}
+    table.upsert([("a", n, 5, 1.0) for n in range(20)], **options)
+    table.upsert([("a", n, 5, 2.0) for n in range(9)], **options)
+
+    def read(merger: type[RecordMerger], **given: str) -> pa.Table:
+        asked = {"hoodie.write.record.merge.custom.implementation.classes": named(merger), **given}
+        found = plan_read(table.table, parse_read_options(asked)).read()
+        return found.sort_by([("k", "ascending"), ("n", "ascending")])
+
+    by_arrow = read(Sums)
+    assert pc.sum(by_arrow.column("x")).as_py() == 20 + 18
+    SumsOfRecords.given.clear()
+    assert read(SumsOfRecords, **{"serde_lab.strategy": name}).equals(by_arrow)
+    assert SumsOfRecords.given == {own_type(name, strategy(name).executions[0])}
+    SumsOfRecords.given.clear()
+    assert (
+        compact(table.table.merging_by([named(SumsOfRecords)]), records=StrategyRecords(name))
+        is not None
+    )
+    assert SumsOfRecords.given == {own_type(name, strategy(name).executions[0])}
+    assert read(Sums).equals(by_arrow)

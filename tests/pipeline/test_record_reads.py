@@ -15,8 +15,7 @@ from serde_lab.errors import OptionError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.serde.registry import strategy
-from serde_lab.table.files.slice_rows import RecordForm
+from serde_lab.serde.registry import StrategyRecords, strategy
 from serde_lab.table.read_plan import ReadPlan, plan_snapshot
 from serde_lab.table.services.compaction import compact_slice, schedule_compaction
 from serde_lab.verify.table_checks import rows_match
@@ -132,7 +131,7 @@ def test_a_compaction_by_any_strategy_writes_the_files_of_arrow(table: LabTable)
     plan = schedule_compaction(table.table)
     assert plan is not None
 
-    def files(records: RecordForm | None) -> list[tuple[Any, bytes]]:
+    def files(records: StrategyRecords | None) -> list[tuple[Any, bytes]]:
         made = []
         for task in range(len(plan.slices)):
             stat = compact_slice(replace(plan, records=records), task)
@@ -145,8 +144,8 @@ def test_a_compaction_by_any_strategy_writes_the_files_of_arrow(table: LabTable)
         by_arrow = files(None)
         assert by_arrow
         for name, how in WAYS:
-            options = replace(RecordForm(name).options, execution=how)  # type: ignore[arg-type]
-            assert files(RecordForm(name, options)) == by_arrow, (name, how)
+            options = replace(StrategyRecords(name).options, execution=how)  # type: ignore[arg-type]
+            assert files(StrategyRecords(name, options)) == by_arrow, (name, how)
     finally:
         table.table.storage.delete(plan.inflight_path)
         for left in (table.path / ".hoodie").rglob(f"{plan.instant}*"):
@@ -157,7 +156,7 @@ def test_chosen_columns_in_their_order_are_read(table: LabTable) -> None:
     names = [*reversed(table.schema.names)][:2]
     wanted = plan_snapshot(table.table, columns=names)
     for name in ALL:
-        found = replace(wanted, records=RecordForm(name)).read()
+        found = replace(wanted, records=StrategyRecords(name)).read()
         assert found.equals(wanted.read()), name
 
 
@@ -174,13 +173,13 @@ def test_every_step_is_timed_as_what_it_is(name: str, tmp_path: Path) -> None:
     plan = plan_snapshot(table.table)
     assert phases(plan) == {"read_base", "merge"}
     serde = {"bind", "from_arrow", "read_columns", "take", "to_arrow"}
-    assert phases(replace(plan, records=RecordForm(name))) == {"read_base", "merge"} | serde
+    assert phases(replace(plan, records=StrategyRecords(name))) == {"read_base", "merge"} | serde
 
 
 def test_a_compaction_as_a_whole_by_a_strategy(tmp_path: Path) -> None:
     table = deletes_and_late_rows(tmp_path)
     before = read(table)
-    assert compact(table.table, records=RecordForm("pickle")) is not None
+    assert compact(table.table, records=StrategyRecords("pickle")) is not None
     assert not table.logs()
     key = [("k", "ascending"), ("n", "ascending")]
     names = [n for n in before.schema.names if n != "_hoodie_file_name"]

@@ -43,7 +43,7 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_pa
 from serde_lab.pipeline.read import ReadOptions
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.operation import TABLE_OPERATIONS, TableOperation
-from serde_lab.table.files.slice_rows import RecordForm
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.storage.storage import Storage
 
 _ROWS_WHILE_WRITING, _MOST_S = 3, 60.0
@@ -57,7 +57,7 @@ class Asked:
     table: Path
     begin: str = ""
 
-    def options(self, records: RecordForm | None = None) -> ReadOptions:
+    def options(self, records: StrategyRecords | None = None) -> ReadOptions:
         """The same as options of `serde_lab.read`."""
         if self.begin:
             return ReadOptions(query="incremental", begin=self.begin, records=records)

@@ -29,8 +29,8 @@ from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import plan_read
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Arm
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.files.base_file import META_NAMES
-from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.timeline.timeline import WriteStat
@@ -87,9 +87,9 @@ class StrategyHere(TableOperator):
         return plan_read(open_table(asked.table), asked.options(self.form))
 
 
-def record_form(arm: Arm) -> RecordForm:
+def record_form(arm: Arm) -> StrategyRecords:
     """The records on which the arm merges."""
-    return RecordForm(arm.strategy or "arrow", serde_options(arm))
+    return StrategyRecords(arm.strategy or "arrow", serde_options(arm))
 
 
 class RustReader(TableOperator):

@@ -16,8 +16,8 @@ from serde_lab.errors import LabError
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.options.service import ServiceOptions
 from serde_lab.pipeline.source.schema import avro_schema
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.files.base_file import BaseFileFormat
-from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.services.bucket_resizing import (
     ResizeRules,
     carry_out,
@@ -51,7 +51,7 @@ def compact(
     table: HoodieTable,
     compactor: Compactor = compact_in_process,
     format: BaseFileFormat | None = None,
-    records: RecordForm | None = None,
+    records: StrategyRecords | None = None,
 ) -> Commit | None:
     """Compact every file slice of a merge-on-read table that has logs; None if none has.
 
@@ -69,7 +69,7 @@ def compact_held(
     coordinator: Coordinator,
     compactor: Compactor,
     format: BaseFileFormat | None = None,
-    records: RecordForm | None = None,
+    records: StrategyRecords | None = None,
 ) -> Commit | None:
     """Like `compact`, for a caller who holds the table."""
     table = coordinator.table

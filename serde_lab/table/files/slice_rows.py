@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -30,8 +30,8 @@ from serde_lab.records.schema import (
     RecordSchema,
     values_at,
 )
-from serde_lab.serde.interface import BoundSerde, Records, SerdeOptions
-from serde_lab.serde.registry import bind
+from serde_lab.serde.interface import BoundSerde, Records
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.files.base_file import META_NAMES, PARTITION_PATH, RECORD_KEY
 
 Indices = npt.NDArray[np.int64]
@@ -112,25 +112,19 @@ class ArrowForm(RowForm):
         return ArrowRows(pa.concat_tables(parts) if parts else schema.empty_table())
 
 
-@dataclass(frozen=True, slots=True)
-class RecordForm:
-    """The strategy on whose records slices are merged, and its options; picklable."""
+def form_of(
+    records: StrategyRecords, schema: pa.Schema, ordering: Sequence[str], timeline: TaskTimeline
+) -> StrategyForm:
+    """The form of rows with the columns of `schema`, as records of a strategy.
 
-    strategy: str
-    options: SerdeOptions = field(default_factory=SerdeOptions)
-
-    def bound(
-        self, schema: pa.Schema, ordering: Sequence[str], timeline: TaskTimeline
-    ) -> StrategyForm:
-        """The form of rows with the columns of `schema`. Raises SchemaError for a type that records cannot
-        have, OptionError for an unknown strategy or option."""
-        data = pa.schema(list(schema)[len(META_NAMES) :])
-        carried = {name: _free(name, data.names) for name in _CARRIED}
-        columns = pa.schema([*(pa.field(name, pa.string()) for name in carried.values()), *data])
-        roles = RecordSchema(columns, (), ordering=tuple(ordering))
-        with timeline.phase("bind"):
-            serde = bind(self.strategy, roles, self.options)
-        return StrategyForm(serde, schema, tuple(carried.values()), timeline)
+    Raises SchemaError for a type that records cannot have, OptionError for an unknown strategy or option.
+    """
+    data = pa.schema(list(schema)[len(META_NAMES) :])
+    carried = {name: _free(name, data.names) for name in _CARRIED}
+    columns = pa.schema([*(pa.field(name, pa.string()) for name in carried.values()), *data])
+    with timeline.phase("bind"):
+        serde = records.bind(RecordSchema(columns, (), ordering=tuple(ordering)))
+    return StrategyForm(serde, schema, tuple(carried.values()), timeline)
 
 
 _IN_ENVELOPE = (RECORD_KEY, PARTITION_PATH)

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.files.slice_rows import RecordForm
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
@@ -44,14 +44,14 @@ class CompactionPlan:
     slices: tuple[FileSlice, ...]
     visibility: Visibility
     format: BaseFileFormat | None = None
-    records: RecordForm | None = None
+    records: StrategyRecords | None = None
 
 
 def schedule_compaction(
     table: HoodieTable,
     min_log_files: int = 1,
     format: BaseFileFormat | None = None,
-    records: RecordForm | None = None,
+    records: StrategyRecords | None = None,
 ) -> CompactionPlan | None:
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
     do. On return the plan is on the timeline, inflight.
@@ -68,6 +68,8 @@ def schedule_compaction(
     schema = table.data_schema()
     if not slices or schema is None:
         return None
+    if records is not None:
+        table = table.merging_by(table.config.merger_classes, records)
     table.config.merge_rules.check_merger()
     timeline = table.timeline()
     instant = timeline.new_instant(COMPACTION)
