@@ -6,8 +6,8 @@ The steps split how many times faster than Apache Hudi an arm is, each between t
         -> the strategy whose frames cross the shuffle as bytes
 
 Each arrow changes one thing, so the ratios of the steps multiply to the whole ratio, in every round. A run
-without the last arm lacks the last step. A step's share is its part of the whole on a logarithmic scale;
-shares add up to 1, and one below 0 costs time.
+may lack one of the last two arms; without the one before the last, the last two steps are one. A step's share
+is its part of the whole on a logarithmic scale; shares add up to 1, and one below 0 costs time.
 
 What was published gets a verdict from an interval. Three sources are kept apart. The RFC's own text promises
 one figure, of total time. The merged pull requests that claim and design the RFC (12550, 12697) measured a
@@ -44,6 +44,11 @@ STEPS = (
     ("plain bytes", "frames cross Spark's shuffle as the bytes of an RDD, not as a column"),
 )
 """Each step's name, and what changes in it."""
+TWO_STEPS = (
+    "reading, and plain bytes",
+    "tasks read the Parquet files themselves, and frames cross Spark's shuffle as bytes",
+)
+"""The last two steps in one, for a run without the arm between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def hudi_steps(
 
     `arms` are those of the run's summary, `content` is its scenario, `timed` the rounds of each arm with a
     timing that can be shown. The strategy is the first that has an arm for which Spark reads and one that
-    reads for itself, both with the scenario's own table and frames in a column.
+    reads for itself, both with the scenario's own table.
     """
     there = {str(arm["arm"]) for arm in arms if not arm.get("table")}
     # of several arms of one subject, the first counts
@@ -103,7 +108,7 @@ def hudi_steps(
         for one in reversed(content.get("arm") or ())
         if one.get("name") in there
     }
-    strategy = _of_strategy(arms, there)
+    steps, strategy = _of_strategy(arms, there)
     if not strategy or not {SLOWEST, ONE_EXCHANGE, NATIVE} <= found.keys():
         return None
     chain = (found[SLOWEST], found[ONE_EXCHANGE], found[NATIVE], *strategy)
@@ -113,12 +118,12 @@ def hudi_steps(
     whole = times_faster(chain[-1], chain[0], rounds)
     if whole is None or None in ratios:
         return None
-    steps = tuple(
+    of_steps = tuple(
         HudiStep(*said, one.arm, one.against, one.mean, _share(one.mean, whole.mean))
-        for said, one in zip(STEPS, ratios, strict=False)
+        for said, one in zip(steps, ratios, strict=True)
         if one is not None
     )
-    return HudiSteps(steps, HudiStep("in all", "", whole.arm, whole.against, whole.mean, 1.0))
+    return HudiSteps(of_steps, HudiStep("in all", "", whole.arm, whole.against, whole.mean, 1.0))
 
 
 def _share(ratio: Ratio, whole: Ratio) -> float:
@@ -126,9 +131,13 @@ def _share(ratio: Ratio, whole: Ratio) -> float:
     return math.log(ratio.value) / math.log(whole.value) if whole.value != 1 else 0.0
 
 
-def _of_strategy(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[str, ...]:
-    """Of the arms that are `there`: one for which Spark reads, one of equal options that reads itself and,
-    if there is one, the same with frames that cross as bytes; () without the first two.
+def _of_strategy(
+    arms: Sequence[Mapping[str, Any]], there: Set[str]
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """All steps, and the strategy's arms of those that are `there`.
+
+    They are an arm for which Spark reads, one of equal options that reads itself, and one whose frames also
+    cross as bytes; one of the last two may be missing, and there are none without both.
     """
     for arm in arms:
         options = arm["options"] or {}
@@ -145,9 +154,12 @@ def _of_strategy(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[st
             ][:1]
             for wanted in (alike, {**alike, "shuffle": "rdd"})
         )
+        chain = (str(arm["arm"]), *itself, *as_bytes)
         if itself:
-            return (str(arm["arm"]), *itself, *as_bytes)
-    return ()
+            return STEPS[: len(chain) + 2], chain
+        if as_bytes:
+            return (*STEPS[:3], TWO_STEPS), chain
+    return (), ()
 
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.beside_hudi import STEPS, hudi_steps
+from serde_lab.analysis.beside_hudi import STEPS, TWO_STEPS, hudi_steps
 from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.runs.model import MeasuredCell, Sample
 
@@ -94,6 +94,13 @@ def test_frames_that_cross_as_bytes_are_a_step_of_their_own() -> None:
     assert (found.steps[-1].against, found.steps[-1].arm) == ("ours", "bytes")
     assert found.steps[-1].ratio.value == pytest.approx(1.25, rel=0.03)
     assert (found.whole.arm, found.whole.against) == ("bytes", "slow")
+    # without the arm between them, the last two steps are one
+    spread = [one for one in with_bytes if one["arm"] != "ours"]
+    both = hudi_steps(spread, CONTENT, timed())
+    assert both is not None
+    assert [one.name for one in both.steps] == [*(name for name, _ in STEPS[:3]), TWO_STEPS[0]]
+    assert both.steps[-1].ratio.value == pytest.approx(5 / 3.2, rel=0.03)
+    assert both.whole.ratio.value == pytest.approx(found.whole.ratio.value)
     # an arm that also differs in another option is no step
     with_bytes[-1]["options"] = {"rows_per_frame": 9, "shuffle": "rdd"}
     fewer = hudi_steps(with_bytes, CONTENT, timed())
