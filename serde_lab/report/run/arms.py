@@ -175,8 +175,11 @@ def _of_read(name: str, value: float | None) -> Cell:
 
 def _commits(facts: RunValues) -> Table | None:
     """A table of the timed commits, if a cell has several; reads have columns of their own."""
-    commits = [commit for arm in facts.timed for commit in arm.summary["commits"]]
-    of_reads = [name for name in OF_READS if any(name in commit for commit in commits)]
+    of_reads = [
+        name
+        for name in OF_READS
+        if any(name in commit for arm in facts.timed for commit in arm.summary["commits"])
+    ]
     rows = tuple(
         (
             Cell(arm.name, arm.name, header=True),
