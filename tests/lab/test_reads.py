@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.cells import read_here
+from serde_lab.lab.cells import read_cells, read_here
 from serde_lab.lab.checks.query_answers import READS
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.report.render import run_text
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
@@ -86,6 +88,12 @@ def test_every_reader_gives_the_right_rows(version: int, tmp_path: Path) -> None
         busy = samples(found, arm, "commits_meanwhile")
         assert bool(busy) == (version == 9 and arm != "scan"), arm
         assert busy.keys() == samples(found, arm, "read_while_writing_s").keys()
+    shown = {arm["arm"]: arm["commits"] for arm in summarise(found)["arms"]}
+    assert shown["avro"][1]["first_row_s"] == samples(found, "avro", "first_row_s")[2]
+    assert ("read_while_writing_s" in shown["avro"][0]) == (version == 9)
+    page = run_text(found)
+    assert "first row" in page
+    assert (">while writing" in page) == (version == 9)
     serde = {f"read.{verb}" for verb in ("from_arrow", "read_columns", "take", "to_arrow")}
     for arm in STRATEGIES:
         assert phases(found, arm) > serde | {"read.read_base", "read.merge", "read.hash"}
@@ -167,6 +175,18 @@ def test_a_timed_read_that_differs_from_the_kept_one_is_caught(
     (failed,) = (check for check in found.checks if check.passed is False)
     assert failed.name == READS
     assert "the timed read had " in failed.detail
+
+
+@pytest.mark.slow
+def test_a_writer_that_ends_leaves_no_figure_of_reads_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_cells, "_write_again", divmod)  # which takes two arguments, not five
+    whole = document(tmp_path, ["arrow"], [READ | {"while_writing": True}])
+    status, found = run(tmp_path, whole)
+    (cell,) = found.cells
+    assert status == 1
+    assert "the process that writes meanwhile ended: status 1" in str(cell.error)
 
 
 @pytest.mark.slow

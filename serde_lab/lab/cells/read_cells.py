@@ -246,11 +246,11 @@ def _writing(table: Path, commit: CommitInput, options: Any) -> Iterator[Any]:
     writer = spawn.Process(target=_write_again, args=(table, commit, options, commits, stop))
     writer.start()
     try:
-        while not commits.value:
-            if not writer.is_alive():
-                raise LabError(f"the process that writes meanwhile ended: status {writer.exitcode}")
+        while writer.is_alive() and not commits.value:
             time.sleep(0.01)
         yield commits
+        if not writer.is_alive():
+            raise LabError(f"the process that writes meanwhile ended: status {writer.exitcode}")
     finally:
         stop.set()
         writer.join(_MOST_S)
