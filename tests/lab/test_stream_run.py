@@ -98,6 +98,11 @@ def test_a_read_of_half_a_batch_is_found(tmp_path: Path) -> None:
     by_time = states_of([setup], [first, second], ["k", "o"], "ts", by_event=False)
     assert by_time == [(3, 30), (4, 42), (4, 43)]
 
+    # sums may be beyond 64 bits, in which Arrow and numpy wrap them
+    for values, total in (([1 << 62] * 3, 3 << 62), ([-3, 1, 0], (1 << 64) - 2)):
+        found = states_of([file("wide", [1, 2, 3], values)], [], ["k"], "ts", by_event=True)
+        assert found == [(3, total)]
+
     def verdict(*seen: tuple[str, int, int]) -> str:
         found = whole_reads([Read(name, 0, 1, *state) for name, *state in seen], by_event)
         assert found.name == WHOLE_READS

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.lab.own_reader import Read
+from serde_lab.lab.own_reader import WRAPS_AT, Read
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.table.table import HoodieTable
@@ -187,8 +187,9 @@ def states_of(
 ) -> list[tuple[int, int]]:
     """What upserts make of a table: its rows, and the sum of their ordering values, after each batch.
 
-    The first one is the table before the first batch. `before` and `batches` are Parquet files in input
-    order. Of two rows of a key the later one stays, or with `by_event` the one of the greater value.
+    The sum is modulo WRAPS_AT. The first one is the table before the first batch. `before` and `batches` are
+    Parquet files in input order. Of two rows of a key the later one stays, or with `by_event` the one of
+    the greater value.
     """
     files = [[*before], *([*batch] for batch in batches)]
     parts = [pa.concat_tables(pq.read_table(f, columns=[*key, ordering]) for f in p) for p in files]
@@ -209,7 +210,7 @@ def states_of(
         else:
             latest[of_part] = values[start:stop]
         there[of_part] = True
-        states.append((int(there.sum()), int(latest[there].sum())))
+        states.append((int(there.sum()), int(latest[there].sum()) % WRAPS_AT))
     return states
 
 
