@@ -57,7 +57,7 @@ class StoredFileGroup:
 class IndexPlan:
     """How records find their file groups if no key hash determines them.
 
-    `stored` reads the stored records that the index covers, slice by slice. `small_files` maps partition
+    `stored` reads the keys that the index covers, slice by slice. `small_files` maps partition
     paths to file groups that inserts may join. `sizing` and `record_bytes` determine when a new group is
     full. `rings`, for consistent hashing, maps partition paths to their hashing metadata. `updates_path`:
     under a global index, whether a record moves to another partition when its values say so. `states`: where
@@ -293,6 +293,17 @@ def _groups(
     return {(s.partition_path, bucket_of_file_id(s.file_id)): _stored(s) for s in slices}
 
 
+def _in_base_files(config: TableConfig) -> bool:
+    """Whether a key is where a base file has it, even if a log deletes it there.
+
+    So look writers that see Bloom filters alone, Apache Hudi's among them. A key that a log deletes must come
+    back to its file group: in another one it would be there twice as soon as such a writer finds the first.
+    Under a global index a record may have left its partition by such a delete, so logs count there.
+    """
+    moves = config.index_is_global and bool(config.partition_fields)
+    return config.index_type not in COVERS_LOGS and not moves
+
+
 def _index(
     table: HoodieTable,
     view: FileSystemView,
@@ -317,6 +328,7 @@ def _index(
             schema.data if stored is None else stored,
             looked_into,
             view.visibility,
+            read_optimised=_in_base_files(config),
         ),
         columns=(RECORD_KEY,),
     )

@@ -99,9 +99,28 @@ class _Draw:
             step = self._step(operation, number)
             if step is not None:
                 steps.append(step)
+                if operation == "delete" and random.random() < 0.5:
+                    steps += self._back(step)
         if steps[-1].operation != "upsert":
             steps.append(self._step("upsert", 9) or steps[0])
         return History(kind, tuple(steps))
+
+    def _back(self, deleted: Step) -> list[Step]:
+        """Two upserts of the keys that a delete has just named, each by a way of its own."""
+        found = []
+        for _ in range(2):
+            columns = dict(self.columns)
+            rows = [
+                {**self._row(row["h"], columns, "upsert"), **row}
+                for row in deleted.rows
+                if self.kind.partitioning == "none" or row.get("p") is not None
+            ]
+            alone = {self._identity(row, False): row for row in rows}
+            if alone:
+                written = tuple(self._alone(list(alone.values())))
+                how = self._how("upsert")
+                found.append(Step("upsert", written, tuple(columns.items()), **how))
+        return found
 
     def _operations(self) -> list[str]:
         """What such a table takes, often what it takes often."""

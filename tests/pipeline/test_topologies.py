@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,31 @@ def test_logs_of_partitions_take_updates(topology: str, index: str, tmp_path: Pa
     table.upsert(SECOND)
     table.delete(GONE)
     table.upsert([("c", n, 7, 1.0) for n in range(9)])
+    table.check()
+
+
+@pytest.mark.parametrize("partitions", [{}, PARTITIONED], ids=["one", "partitions"])
+@pytest.mark.parametrize("small_files", ["", "0"], ids=["joins small files", "new files"])
+@pytest.mark.parametrize(
+    ("index", "ways"), [("BLOOM", ("bloom", "step1", "state")), ("SIMPLE", ("legacy", "state"))]
+)
+def test_a_key_that_a_log_deletes_comes_back_to_its_file_group_by_any_topology(
+    index: str, ways: tuple[str, ...], small_files: str, partitions: dict[str, str], tmp_path: Path
+) -> None:
+    """In another one it would be there twice, for writers that see Bloom filters alone."""
+    given = {"hoodie.parquet.small.file.limit": small_files} if small_files else {}
+    for number, (back, again) in enumerate(product(ways, repeat=2)):
+        options = options_of(ways[0], index, **MOR, **partitions, **given)
+        table = LabTable(tmp_path / str(number), options)
+        table.upsert([("a", n, 1, 1.0) for n in range(8)])
+        table.delete([("a", 3, 0, None), ("a", 4, 0, None)], serde_lab__topology=ways[0])
+        table.upsert([("a", 3, 5, 2.0), ("z", 0, 1, 1.0)], serde_lab__topology=back)
+        table.upsert([("a", 3, 6, 3.0), ("a", 4, 6, 3.0)], serde_lab__topology=again)
+        table.check()
+        keys = (
+            plan_snapshot(table.table, columns=["_hoodie_record_key"]).read().column(0).to_pylist()
+        )
+        assert len(keys) == len(set(keys)) == 9, (back, again)
     table.check()
 
 
