@@ -136,3 +136,12 @@ def _detail(name: str) -> Metric:
     if name.endswith("_bytes"):
         return Metric(name, "B", "compressed", "lower", "sum", label, gated=False)
     return Metric(name, "1", "exact", "lower", "sum", label, gated=False)
+
+
+OPEN_TABLES = f"{DETAIL_PREFIX}open_tables_s"
+"""The metric of opening all tables before queries are asked: deciding which files are read."""
+
+
+def query_metric(query: str) -> str:
+    """The metric of a query's seconds, from its text to its last row."""
+    return f"{DETAIL_PREFIX}query_{query}_s"

@@ -23,7 +23,6 @@ from itertools import pairwise
 from typing import Any
 
 from serde_lab.errors import ScenarioError
-from serde_lab.measure.metrics import DETAIL_PREFIX
 from serde_lab.scenario.model import Arm, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed, suggestion, unknown_arm
 from serde_lab.scenario.sections import Shapes, ShapesData
@@ -311,19 +310,11 @@ def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
                     )
 
 
-OPEN_TABLES = f"{DETAIL_PREFIX}open_tables_s"
-"""The metric of opening all tables before the queries: deciding which files are read."""
-
 _SHARED_DATA = ("source", "scale_factor", "input_partitions", "seed")
 _OF_COLUMNS = (
     "bucket_fields", "hive_style", "url_encode", "time_folders", "delete_field", "delete_marker",
 )  # fmt: skip
 """Keys of `[table]` that depend on a table's columns, and so are not shared."""
-
-
-def query_metric(query: str) -> str:
-    """The metric of a query's seconds, from its text to its last row."""
-    return f"{DETAIL_PREFIX}query_{query}_s"
 
 
 def with_shared_keys(raw: Mapping[str, Any]) -> dict[str, Any]:

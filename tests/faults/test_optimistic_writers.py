@@ -681,6 +681,45 @@ def test_a_first_writer_that_fails_leaves_the_table_to_the_others(tmp_path: Path
     nothing_is_left(storage)
 
 
+def test_a_log_stays_on_the_base_file_that_was_begun_beside_it_after_archiving(
+    tmp_path: Path,
+) -> None:
+    """Once its instant is archived, nobody knows that it completed after that base file was begun."""
+    storage = make(tmp_path, MOR)
+    for _ in range(2):  # the second one goes to logs, so that there is something to compact
+        write(storage, OURS, MOR)
+    newer: list[Row] = [(p, k, ts + 10, "newer") for p, k, ts, _ in OURS]
+    compacting = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
+
+    def served(rows: Sequence[Row], services: Options) -> None:
+        prepared = prepare(storage, MOR, {**OPTIMISTIC, **services})
+        with prepared.hold():
+            prepared.commit(InProcessExchange([batches(rows)]))
+            prepared.serve()
+
+    write(storage, newer, MOR, between=lambda: served(THEIRS, compacting))
+    done = HoodieTable.open(storage).timeline().completed()
+    (beside,) = (instant for instant in done if instant.action == "commit")
+    assert [i for i in done if i.time < beside.time < (i.completion_time or "")]
+    tidy = {
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+    }
+    later: list[Row] = []
+    for turn in range(6):
+        later = [(p, k, ts + 20 + turn, "later") for p, k, ts, _ in THEIRS]
+        served(later, tidy)
+        check_readers(storage, seen_after(seen_after(seen_after(KEPT, OURS), newer), later))
+    # the next compaction takes the log into a base file, and then all of it may go
+    served(later, compacting)
+    for _ in range(6):
+        served(later, tidy)
+    check_readers(storage, seen_after(seen_after(seen_after(KEPT, OURS), newer), later))
+    assert beside.time not in {i.time for i in HoodieTable.open(storage).timeline().completed()}
+    nothing_is_left(storage)
+
+
 def _work(line: Connection, place: str, number: int, seed: int, table_type: str) -> None:
     """Write own keys, some into shared file groups; say which writes were stored."""
     chance = random.Random(seed)

@@ -61,7 +61,9 @@ def test_values_become_rows_and_tombstones_delete(
     form: Form, spark: SparkSession, broker: KafkaBroker, connector: tuple[str, ...], tmp_path: Path
 ) -> None:
     topic = Topic(spark, broker.servers, f"values-{form}", 2, form)
-    stream = KafkaStream(tmp_path, MOR, connector, broker.servers, topic.name, form)
+    stream = KafkaStream(
+        tmp_path, MOR, jars=connector, servers=broker.servers, topic=topic.name, form=form
+    )
     topic.send([("p", key, NOON, "first") for key in "abc"])
     stream.run(spark)
     check_readers(stream.storage, {("p", key): (NOON, "first") for key in "abc"})
@@ -82,7 +84,7 @@ def test_a_value_that_cannot_be_parsed_ends_the_query(
 
     topic = Topic(spark, broker.servers, "torn", 1, "avro")
     topic.send([("p", "a", NOON, "in Avro")])
-    stream = KafkaStream(tmp_path, MOR, connector, broker.servers, topic.name)
+    stream = KafkaStream(tmp_path, MOR, jars=connector, servers=broker.servers, topic=topic.name)
     with pytest.raises(StreamingQueryException, match="Malformed records"):
         stream.run(spark)
 
@@ -105,7 +107,9 @@ def test_a_writer_that_lags_catches_up_and_takes_up_new_partitions(
     spark: SparkSession, broker: KafkaBroker, connector: tuple[str, ...], tmp_path: Path
 ) -> None:
     topic = Topic(spark, broker.servers, "lag", 2)
-    stream = KafkaStream(tmp_path, MOR, connector, broker.servers, topic.name, most=20)
+    stream = KafkaStream(
+        tmp_path, MOR, jars=connector, servers=broker.servers, topic=topic.name, most=20
+    )
     rows = [sent(number, f"{number % 9}", f"{number}") for number in range(50)]
     for partition in (0, 1):
         topic.send([row for row in rows if "pq".index(row[0]) == partition], partition)
@@ -145,7 +149,9 @@ def test_a_driver_is_killed_and_each_record_is_stored_once(
     tmp_path: Path,
 ) -> None:
     topic = Topic(spark, broker.servers, f"killed-{moment[0]}", 1)
-    stream = KafkaStream(tmp_path, MOR, connector, broker.servers, topic.name, most=2)
+    stream = KafkaStream(
+        tmp_path, MOR, jars=connector, servers=broker.servers, topic=topic.name, most=2
+    )
     rows = [sent(number, f"{number}", f"{number}") for number in range(5)]
     topic.send([*rows, (*rows[0][:2], NOON + 9, None)])
     driver = get_context("spawn").Process(target=run_and_die, args=(stream, 1, moment))

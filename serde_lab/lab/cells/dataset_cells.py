@@ -16,10 +16,9 @@ from serde_lab.errors import LabError
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell, QueryRows
 from serde_lab.lab.cells.table_cells import DATASETS, Engine, TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedTable
-from serde_lab.measure.metrics import Sample, metric
+from serde_lab.measure.metrics import OPEN_TABLES, Sample, metric, query_metric
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.scenario.model import Arm
-from serde_lab.scenario.sweep import OPEN_TABLES, query_metric
 from tpch import QUERIES
 
 if TYPE_CHECKING:

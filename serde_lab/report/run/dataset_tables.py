@@ -9,6 +9,7 @@ from statistics import geometric_mean, median
 
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.measure.metrics import OPEN_TABLES, query_metric
 from serde_lab.report import notation
 from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import (
@@ -22,7 +23,6 @@ from serde_lab.report.plots.drawings import (
     StackedBars,
 )
 from serde_lab.report.plots.palette import line_role
-from serde_lab.scenario.sweep import OPEN_TABLES, query_metric
 
 ByRound = Mapping[int, float]
 

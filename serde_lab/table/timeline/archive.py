@@ -2,9 +2,10 @@
 
 Every reader counts instants older than the active timeline as committed, so archiving makes visible
 whatever it passes: files that no instant committed are removed first, and a replaced file group must be
-cleaned before the replacing instant is archived. The last checkpoint of each stream stays on the active
-timeline. If an archiving dies, the next one finishes it: instants leave the active timeline only once the
-history has them, oldest first, so that the active timeline never has a gap. Sources: TimelineArchiverV2,
+cleaned before the replacing instant is archived. So must a log whose base file was begun while it was
+written. The last checkpoint of each stream stays on the active timeline. If an archiving dies, the next one
+finishes it: instants leave the active timeline only once the history has them, oldest first, so that the
+active timeline never has a gap. Sources: TimelineArchiverV2,
 org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter and
 org.apache.hudi.common.table.timeline.LSMTimeline.
 
@@ -287,6 +288,8 @@ def _going(
             break
         if write.action == REPLACE_COMMIT and _replaced(timeline, write) & present:
             break
+        if _lies_by_completion(write, files):
+            break
         chosen.append(write)
     if not chosen:
         return []
@@ -295,6 +298,23 @@ def _going(
         i for i in instants if i.is_completed and i.action in _FOLLOWERS and i.time < newest
     ]
     return sorted([*chosen, *followers], key=lambda i: (i.time, i.action))
+
+
+def _lies_by_completion(write: Instant, files: TableFiles) -> bool:
+    """Whether a log of the write lies on a base file that was begun while the write went on.
+
+    Only the active timeline says when a write completed: readers would take a log of an archived one for
+    older than that base file, and cleaning would remove it with the rows in it.
+    """
+    meanwhile = {
+        (base.partition_path, base.file_id)
+        for base in files.base_files
+        if write.time < base.instant <= (write.completion_time or write.time)
+    }
+    return any(
+        log.instant == write.time and (log.partition_path, log.file_id) in meanwhile
+        for log in files.log_files
+    )
 
 
 def _replaced(timeline: Timeline, instant: Instant) -> set[tuple[str, str]]:
