@@ -32,7 +32,7 @@ from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
-from serde_lab.table.index.index_kind import CONSISTENT_HASHING
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING, COVERS_LOGS
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -192,10 +192,6 @@ class WritePlan:
         return bind(self.strategy, self.schema, self.serde_options)
 
 
-COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
-"""Indexes that cover the keys in logs, so inserts may join a file group through its log."""
-
-
 def make_plan(
     table: HoodieTable,
     schema: RecordSchema,
@@ -293,17 +289,6 @@ def _groups(
     return {(s.partition_path, bucket_of_file_id(s.file_id)): _stored(s) for s in slices}
 
 
-def _in_base_files(config: TableConfig) -> bool:
-    """Whether a key is where a base file has it, even if a log deletes it there.
-
-    So look writers that see Bloom filters alone, Apache Hudi's among them. A key that a log deletes must come
-    back to its file group: in another one it would be there twice as soon as such a writer finds the first.
-    Under a global index a record may have left its partition by such a delete, so logs count there.
-    """
-    moves = config.index_is_global and bool(config.partition_fields)
-    return config.index_type not in COVERS_LOGS and not moves
-
-
 def _index(
     table: HoodieTable,
     view: FileSystemView,
@@ -328,7 +313,7 @@ def _index(
             schema.data if stored is None else stored,
             looked_into,
             view.visibility,
-            read_optimised=_in_base_files(config),
+            read_optimised=config.keys_are_where_base_files_say,
         ),
         columns=(RECORD_KEY,),
     )

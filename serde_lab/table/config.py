@@ -18,7 +18,7 @@ from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
+from serde_lab.table.index.index_kind import BUCKET, COVERS_LOGS, SIMPLE_ENGINE, IndexKind
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 
@@ -143,6 +143,17 @@ class TableConfig:
     def index_is_global(self) -> bool:
         """Whether a record key is unique in the whole table, not only in its partition."""
         return self.index.is_global
+
+    @property
+    def keys_are_where_base_files_say(self) -> bool:
+        """Whether a key belongs to the file group whose base file has it, even if a log deletes it there.
+
+        Writers that see Bloom filters alone look so, Apache Hudi's among them. In another file group the key
+        would be there twice as soon as such a writer finds the first. Under a global index a record may have
+        left its partition by such a delete, so logs count there, as they do for an index that covers them.
+        """
+        leaves = self.index_is_global and bool(self.partition_fields)
+        return self.index_type not in COVERS_LOGS and not leaves
 
     def buckets_of(self, partition_path: str) -> int | None:
         """The bucket count of a partition; None unless the index is the simple bucket index."""

@@ -24,9 +24,9 @@ import pyarrow as pa
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import WriteConflict
 from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.plan import COVERS_LOGS
 from serde_lab.table.files.base_file import data_schema
 from serde_lab.table.index.bucket_index import bucket_of_file_id
+from serde_lab.table.index.index_kind import COVERS_LOGS
 from serde_lab.table.storage.lock import LockSettings
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable

@@ -172,6 +172,8 @@ _EITHER = ("INMEMORY", "FLINK_STATE")
 
 SIMPLE_ENGINE, CONSISTENT_HASHING = "SIMPLE", "CONSISTENT_HASHING"
 BUCKET_ENGINES = (SIMPLE_ENGINE, CONSISTENT_HASHING)
+COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
+"""Indexes that cover the keys in logs, so inserts may join a file group through its log."""
 
 
 @dataclass(frozen=True, slots=True)
