@@ -23,6 +23,7 @@ from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     list_table_files,
+    logs_of_unknown_age,
     replaced_file_groups,
     visibility_of,
 )
@@ -31,6 +32,7 @@ from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.history import LsmHistory
 from serde_lab.table.timeline.timeline import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -181,6 +183,10 @@ class HoodieTable:
             visibility = replace(visibility, completion_times=done)
         # the timeline is read before the files, so a commit in between stays invisible as a whole
         files = list_table_files(self.storage)
+        if self.config.layout_version == 2 and (unknown := logs_of_unknown_age(files, visibility)):
+            archived = LsmHistory(self.storage, self.config.history_folder).completions(unknown)
+            done = {**archived, **visibility.completion_times}
+            visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
         return FileSystemView(self.config, files, visibility, replaced)
 

@@ -39,8 +39,9 @@ from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.storage.lock import HEARTBEATS, Holder, TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import archive as archiving
 from serde_lab.table.timeline.archive import archive, history_of
-from serde_lab.table.timeline.timeline import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
     COW,
@@ -681,43 +682,73 @@ def test_a_first_writer_that_fails_leaves_the_table_to_the_others(tmp_path: Path
     nothing_is_left(storage)
 
 
+def _served(storage: Storage, rows: Sequence[Row], services: Options) -> None:
+    prepared = prepare(storage, MOR, {**OPTIMISTIC, **services})
+    with prepared.hold():
+        prepared.commit(InProcessExchange([batches(rows)]))
+        prepared.serve()
+
+
+COMPACTING = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
+TIDY = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+NEWER: Sequence[Row] = [(p, k, ts + 10, "newer") for p, k, ts, _ in OURS]
+
+
+def compacted_beside_a_log(folder: Path) -> tuple[Storage, Instant, Instant]:
+    """A table whose logs are compacted while another one is written; the write and the compaction."""
+    storage = make(folder, MOR)
+    for _ in range(2):  # the second one goes to logs, so that there is something to compact
+        write(storage, OURS, MOR)
+    write(storage, NEWER, MOR, between=lambda: _served(storage, THEIRS, COMPACTING))
+    done = HoodieTable.open(storage).timeline().completed()
+    (beside,) = (instant for instant in done if instant.action == "commit")
+    (written,) = (i for i in done if i.time < beside.time < (i.completion_time or ""))
+    return storage, written, beside
+
+
 def test_a_log_stays_on_the_base_file_that_was_begun_beside_it_after_archiving(
     tmp_path: Path,
 ) -> None:
-    """Once its instant is archived, nobody knows that it completed after that base file was begun."""
-    storage = make(tmp_path, MOR)
-    for _ in range(2):  # the second one goes to logs, so that there is something to compact
-        write(storage, OURS, MOR)
-    newer: list[Row] = [(p, k, ts + 10, "newer") for p, k, ts, _ in OURS]
-    compacting = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
-
-    def served(rows: Sequence[Row], services: Options) -> None:
-        prepared = prepare(storage, MOR, {**OPTIMISTIC, **services})
-        with prepared.hold():
-            prepared.commit(InProcessExchange([batches(rows)]))
-            prepared.serve()
-
-    write(storage, newer, MOR, between=lambda: served(THEIRS, compacting))
-    done = HoodieTable.open(storage).timeline().completed()
-    (beside,) = (instant for instant in done if instant.action == "commit")
-    assert [i for i in done if i.time < beside.time < (i.completion_time or "")]
-    tidy = {
-        "hoodie.clean.commits.retained": "1",
-        "hoodie.keep.min.commits": "2",
-        "hoodie.keep.max.commits": "3",
-    }
+    """Once its instant is archived, only the history knows that it completed after that file was begun."""
+    storage, written, _ = compacted_beside_a_log(tmp_path)
+    expected = seen_after(seen_after(KEPT, OURS), NEWER)
     later: list[Row] = []
     for turn in range(6):
         later = [(p, k, ts + 20 + turn, "later") for p, k, ts, _ in THEIRS]
-        served(later, tidy)
-        check_readers(storage, seen_after(seen_after(seen_after(KEPT, OURS), newer), later))
+        _served(storage, later, TIDY)
+        check_readers(storage, seen_after(expected, later))
+    assert written.time in {i.time for i in HoodieTable.open(storage).timeline().completed()}
     # the next compaction takes the log into a base file, and then all of it may go
-    served(later, compacting)
+    _served(storage, later, COMPACTING)
     for _ in range(6):
-        served(later, tidy)
-    check_readers(storage, seen_after(seen_after(seen_after(KEPT, OURS), newer), later))
-    assert beside.time not in {i.time for i in HoodieTable.open(storage).timeline().completed()}
+        _served(storage, later, TIDY)
+    check_readers(storage, seen_after(expected, later))
+    assert written.time not in {i.time for i in HoodieTable.open(storage).timeline().completed()}
     nothing_is_left(storage)
+
+
+def test_a_log_that_another_writer_archived_stays_on_the_base_file_that_was_begun_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Hudi archives such an instant, and looks up in the history when it completed."""
+    monkeypatch.setattr(archiving, "_lies_by_completion", lambda *_: False)
+    storage, written, beside = compacted_beside_a_log(tmp_path)
+    for turn in range(6):
+        later = [(p, k, ts + 20 + turn, "later") for p, k, ts, _ in THEIRS]
+        _served(storage, later, TIDY)
+        expected = seen_after(seen_after(seen_after(KEPT, OURS), NEWER), later)
+        assert seen_by_us(storage) == expected
+    assert written.time not in {i.time for i in HoodieTable.open(storage).timeline().completed()}
+    lies = {
+        slice_.base_instant
+        for slice_ in HoodieTable.open(storage).view().file_slices()
+        if any(log.instant == written.time for log in slice_.log_files)
+    }
+    assert lies == {beside.time}
 
 
 def _work(line: Connection, place: str, number: int, seed: int, table_type: str) -> None:

@@ -21,7 +21,8 @@ from serde_lab.table.services.compaction import (
 from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import ArchivedInstant, LsmHistory, archive, history_of
+from serde_lab.table.timeline.archive import archive, history_of
+from serde_lab.table.timeline.history import ArchivedInstant, LsmHistory
 from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import (
     SMALL,

@@ -93,6 +93,7 @@ class Visibility:
     reader assumes that archiving removed them."""
 
     completion_times: dict[str, str]
+    """Of completed instants on the active timeline, and of archived ones where it matters."""
     start: str
     pending: frozenset[str] = frozenset()
     as_of: str | None = None
@@ -249,6 +250,21 @@ def list_table_files(storage: Storage) -> TableFiles:
         else:
             others.append(file)
     return TableFiles(tuple(bases), tuple(logs), tuple(partitions), tuple(others))
+
+
+def logs_of_unknown_age(files: TableFiles, visibility: Visibility) -> set[str]:
+    """Archived instants with logs beside a later base file: when they completed says where their logs lie."""
+    newest: dict[tuple[str, str], str] = {}
+    for base in files.base_files:
+        group = base.partition_path, base.file_id
+        newest[group] = max(base.instant, newest.get(group, ""))
+    return {
+        log.instant
+        for log in files.log_files
+        if log.instant < min(visibility.start, newest.get((log.partition_path, log.file_id), ""))
+        and log.instant not in visibility.completion_times
+        and log.instant not in visibility.pending
+    }
 
 
 def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visibility:

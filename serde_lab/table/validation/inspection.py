@@ -25,7 +25,7 @@ from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import LsmHistory
+from serde_lab.table.timeline.history import LsmHistory
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 

@@ -1,0 +1,213 @@
+"""The history of layout 2: the instants that were archived from the active timeline.
+
+It is instants in Parquet files, listed by a manifest:
+
+    <first instant>_<last instant>_<layer>.parquet    rows of HoodieLSMTimelineInstant
+    manifest_<n>                                      the Parquet files that count, as JSON
+    _version_                                         the newest n
+
+A manifest is written before `_version_` points to it, so that readers see either the old or the new state.
+Sources: org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter and
+org.apache.hudi.common.table.timeline.LSMTimeline.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.avro.codec import hudi_schema
+from serde_lab.errors import TableError
+from serde_lab.records.buffers import parquet_errors
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS
+
+FILES_PER_LAYER = 10
+"""This many files of one layer are merged into one of the next (Hudi's default)."""
+MANIFESTS_KEPT = 3
+
+_NAME = re.compile(r"^(\d+)_(\d+)_(\d+)\.parquet$")
+_SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_AVRO = json.dumps(hudi_schema("HoodieLSMTimelineInstant"))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """One archived action. `metadata`: content of its completed file; `plan`: of its requested file."""
+
+    time: str
+    completion_time: str | None
+    action: str
+    metadata: bytes | None = None
+    plan: bytes | None = None
+
+
+class LsmHistory:
+    """The history folder of one table."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage, self._folder = storage, folder
+
+    def instants(self) -> list[ArchivedInstant]:
+        """All archived instants, by time; one entry per instant and action."""
+        found: dict[tuple[str, str], ArchivedInstant] = {}
+        for name in self._files():
+            for row in self._read(name).to_pylist():
+                instant = ArchivedInstant(
+                    row["instantTime"],
+                    row["completionTime"],
+                    row["action"],
+                    row["metadata"],
+                    row["plan"],
+                )
+                found[(instant.time, instant.action)] = instant
+        return [found[key] for key in sorted(found)]
+
+    def times(self, among: Collection[str] | None = None) -> set[tuple[str, str]]:
+        """(time, action) of all archived instants, without reading their metadata.
+
+        With `among`, files whose names say that they hold none of these times are not read.
+        """
+        names = self._files()
+        if among is not None:
+            names = [n for n in names if any(_parts(n)[0] <= t <= _parts(n)[1] for t in among)]
+        return {
+            (row["instantTime"], row["action"])
+            for name in names
+            for row in self._read(name, ["instantTime", "action"]).to_pylist()
+        }
+
+    def completions(self, among: Collection[str]) -> dict[str, str]:
+        """When these instants completed, those of them that are archived writes."""
+        return {
+            row["instantTime"]: row["completionTime"]
+            for name in self._files()
+            if any(_parts(name)[0] <= time <= _parts(name)[1] for time in among)
+            for row in self._read(name, ["instantTime", "completionTime", "action"]).to_pylist()
+            if row["instantTime"] in among
+            and row["action"] in WRITE_ACTIONS
+            and row["completionTime"]
+        }
+
+    def add(self, instants: Sequence[ArchivedInstant]) -> None:
+        """Append instants, in order of time, and merge small files into larger ones."""
+        if not instants:
+            return
+        ordered = sorted(instants, key=lambda instant: (instant.time, instant.action))
+        self._add_file(_table(ordered), (ordered[0].time, ordered[-1].time, 0), [])
+        layer = 0
+        while self._merge_layer(layer):
+            layer += 1
+        self._drop_old_manifests()
+
+    def _merge_layer(self, layer: int) -> bool:
+        names = [name for name in self._files() if _parts(name)[2] == layer]
+        if len(names) < FILES_PER_LAYER:
+            return False
+        oldest = sorted(names)[:FILES_PER_LAYER]
+        rows = pa.concat_tables([self._read(name) for name in oldest])
+        first = min(_parts(name)[0] for name in oldest)
+        last = max(_parts(name)[1] for name in oldest)
+        self._add_file(rows, (first, last, layer + 1), oldest)
+        return True
+
+    def _add_file(self, rows: pa.Table, parts: tuple[str, str, int], instead: list[str]) -> None:
+        name = "{}_{}_{}.parquet".format(*parts)
+        out = pa.BufferOutputStream()
+        with pq.ParquetWriter(out, _SCHEMA, compression="gzip", compression_level=6) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata({"parquet.avro.schema": _AVRO})
+        content = out.getvalue()
+        # a file of this name that is in no manifest was left by an archiving that died
+        self._storage.replace(f"{self._folder}/{name}", content)
+        version = self._version()
+        entries = [e for e in self._manifest(version) if e["fileName"] not in (name, *instead)]
+        entries.append({"fileName": name, "fileLen": content.size})
+        text = json.dumps({"files": entries}, indent=2)
+        self._storage.replace(f"{self._folder}/manifest_{version + 1}", text.encode())
+        self._storage.replace(f"{self._folder}/_version_", str(version + 1).encode())
+
+    def _drop_old_manifests(self) -> None:
+        newest = self._version()
+        kept: set[str] = set()
+        manifests = sorted(self._manifest_versions())
+        for version in manifests[-MANIFESTS_KEPT:]:
+            kept.update(entry["fileName"] for entry in self._manifest(version))
+        for version in manifests[:-MANIFESTS_KEPT]:
+            if version != newest:
+                self._storage.delete(f"{self._folder}/manifest_{version}")
+        for file in self._storage.list_folder(self._folder)[1]:
+            if _NAME.match(file.name) and file.name not in kept:
+                self._storage.delete(file.path)
+
+    def _files(self) -> list[str]:
+        return [entry["fileName"] for entry in self._manifest(self._version())]
+
+    def _version(self) -> int:
+        """The newest manifest's number, 0 if there is none."""
+        content = self._storage.get_if_present(f"{self._folder}/_version_")
+        if content is not None and content.strip().isdigit():
+            return int(content)
+        return max(self._manifest_versions(), default=0)
+
+    def _manifest_versions(self) -> list[int]:
+        names = [f.name for f in self._storage.list_folder(self._folder)[1]]
+        numbers = [n.removeprefix("manifest_") for n in names if n.startswith("manifest_")]
+        return [int(number) for number in numbers if number.isdigit()]
+
+    def _manifest(self, version: int) -> list[dict[str, Any]]:
+        if version < 1:
+            return []
+        path = f"{self._folder}/manifest_{version}"
+        try:
+            files = json.loads(self._storage.get(path))["files"]
+        except (ValueError, KeyError, TypeError) as exc:
+            raise TableError(f"{self._storage.describe(path)}: is not a manifest: {exc}") from exc
+        return list(files)
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        path = f"{self._folder}/{name}"
+        with parquet_errors(self._storage.describe(path), TableError):
+            table = pq.read_table(self._storage.open_input(path), columns=columns)
+        if columns is not None:
+            return table
+        return table.select(_SCHEMA.names).cast(_SCHEMA)
+
+
+def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "instantTime": i.time,
+                "completionTime": i.completion_time,
+                "action": i.action,
+                "metadata": i.metadata,
+                "plan": i.plan,
+                "version": 1,
+            }
+            for i in instants
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    match = _NAME.match(name)
+    if match is None:
+        raise TableError(f"{name}: is not a history file's name")
+    return match[1], match[2], int(match[3])
