@@ -1,4 +1,4 @@
-"""Defines what a run is told beside its scenario: its settings, its folders, the receiver of its progress.
+"""Defines what a run has besides its scenario: settings, folders, and a receiver of its progress.
 
 The folder for work holds tables, logs and Spark's own files, and is removed when the run ends. If a run is
 killed, the next one removes it. `--keep-tables` copies each arm's last table to `DIR/<arm>`, or its last

@@ -92,7 +92,7 @@ class BatchWriter:
                     with batches_of(spark, options.max_records_per_batch):
                         commit = write.commit(exchange, timeline=clock)
                 except WriteConflict:
-                    if options.concurrency is None or tried >= options.concurrency.retries:
+                    if tried >= options.conflict_retries:
                         raise
                     continue
                 serving: list[AttemptReport] = []

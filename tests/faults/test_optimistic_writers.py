@@ -713,7 +713,8 @@ def compacted_beside_a_log(folder: Path) -> tuple[Storage, Instant, Instant]:
 def test_a_log_stays_on_the_base_file_that_was_begun_beside_it_after_archiving(
     tmp_path: Path,
 ) -> None:
-    """Once its instant is archived, only the history knows that it completed after that file was begun."""
+    """Once its instant is archived, only the history knows that it completed after that file was begun, and
+    hudi-rs does not look there."""
     storage, written, _ = compacted_beside_a_log(tmp_path)
     expected = seen_after(seen_after(KEPT, OURS), NEWER)
     later: list[Row] = []

@@ -127,7 +127,7 @@ class StrategyCell(SparkWriteCell):
 
 
 class SlowedCell(StrategyCell):
-    """A strategy whose map tasks together take `work_s` seconds longer, for the gate's own test."""
+    """A slowed strategy, for the gate's own test: its map tasks burn `work_s` seconds of CPU time in all."""
 
     def __init__(self, bench: Bench, job: CellJob, work_s: float) -> None:
         super().__init__(bench, job)

@@ -1,8 +1,8 @@
 """Optimistic concurrency control: what others have committed since a write began, and whether it conflicts.
 
 Two writes conflict if they touch the same file group: they change it, make it or replace it. With a bucket
-index a file group is told by its bucket, since two writers give a new bucket two file ids. Three rules go
-beyond Apache Hudi's:
+index, the bucket identifies the file group, since two writers give a new bucket two file ids. Three rules
+are stricter than Apache Hudi's:
 
 - Without a bucket index, a write that looked its keys up conflicts with new keys that another write has
   added to a partition to which it adds keys, too, or anywhere if the index is global: both may have added the

@@ -85,6 +85,11 @@ class WriteOptions:
     """Assigners keep what they know of stored keys for the next write."""
 
     @property
+    def conflict_retries(self) -> int:
+        """How often the write is tried again if it conflicts with another one."""
+        return 0 if self.concurrency is None else self.concurrency.retries
+
+    @property
     def file_format(self) -> BaseFileFormat:
         """How base files, and Parquet blocks of log files, are written."""
         return BaseFileFormat(

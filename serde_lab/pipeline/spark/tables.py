@@ -77,7 +77,7 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
                 with batches_of(df.sparkSession, parsed.max_records_per_batch):
                     commit = prepared.commit(exchange_for(df, parsed))
             except WriteConflict:
-                if parsed.concurrency is None or tried >= parsed.concurrency.retries:
+                if tried >= parsed.conflict_retries:
                     raise
                 continue
             prepared.serve(compactor_on(df.sparkSession))

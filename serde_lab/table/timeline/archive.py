@@ -112,8 +112,8 @@ def _going(
 def _lies_by_completion(write: Instant, files: TableFiles) -> bool:
     """Whether a log of the write lies on a base file that was begun while the write went on.
 
-    Only the active timeline says when a write completed: readers would take a log of an archived one for
-    older than that base file, and cleaning would remove it with the rows in it.
+    Not every reader looks into the history for when a write completed. hudi-rs does not: it takes a log of an
+    archived write for older than that base file, and leaves its rows out.
     """
     meanwhile = {
         (base.partition_path, base.file_id)
