@@ -157,7 +157,7 @@ def test_writes_to_disjoint_file_groups_both_commit(
     nothing_is_left(storage)
 
 
-def test_buckets_of_one_partition_are_told_apart(tmp_path: Path) -> None:
+def test_buckets_of_one_partition_are_different_file_groups(tmp_path: Path) -> None:
     storage = make(tmp_path)
     # which of the keys are in which bucket, by the files that their updates touch
     touched = {k: write(storage, [("p", k, 3, "x")]).stats[0].fileId for k in "abcd"}
