@@ -116,6 +116,7 @@ class FileSliceReader:
             with self._timeline.phase("merge"):
                 kept, rows = self._merge(base, log, open_, surviving, made)
                 kept_rows = base.picked(kept).to_arrow()
+                del base  # under the clock: freeing a record object takes time, too
             if kept_rows.num_rows:
                 yield self._narrowed(kept_rows)
             if rows is not None and rows.num_rows:
@@ -128,8 +129,9 @@ class FileSliceReader:
         while True:
             with self._timeline.phase("merge"):
                 found = next(left, None)
-            if found is None:
-                return
+                if found is None:
+                    del left, log
+                    return
             yield self._narrowed(found)
 
     def _read_logs(self) -> LogRecords:
