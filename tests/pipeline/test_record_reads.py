@@ -16,6 +16,7 @@ from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.serde.registry import StrategyRecords, strategy
+from serde_lab.table.files.slice_rows import StrategyRows
 from serde_lab.table.read_plan import ReadPlan, plan_snapshot
 from serde_lab.table.services.compaction import compact_slice, schedule_compaction
 from serde_lab.verify.table_checks import rows_match
@@ -174,6 +175,19 @@ def test_every_step_is_timed_as_what_it_is(name: str, tmp_path: Path) -> None:
     assert phases(plan) == {"read_base", "merge"}
     serde = {"bind", "from_arrow", "read_columns", "take", "to_arrow"}
     assert phases(replace(plan, records=StrategyRecords(name))) == {"read_base", "merge"} | serde
+
+
+def test_records_are_freed_under_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = []
+
+    def note(rows: StrategyRows) -> None:
+        freed.append(rows.form.timeline.open_phase)
+
+    plan = plan_snapshot(deletes_and_late_rows(tmp_path).table)
+    monkeypatch.setattr(StrategyRows, "__del__", note, raising=False)
+    for slice_ in plan.slices:
+        list(replace(plan, records=StrategyRecords("pickle")).batches(slice_, TaskTimeline("read")))
+    assert {*freed} == {"merge"}
 
 
 def test_a_compaction_as_a_whole_by_a_strategy(tmp_path: Path) -> None:
