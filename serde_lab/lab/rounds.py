@@ -15,8 +15,8 @@ from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import KeptTables, Progress, kept_as
-from serde_lab.measure.environment import others_share, spin_s
 from serde_lab.measure.metrics import Sample
+from serde_lab.measure.other_work import others_share, spin_s
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
@@ -101,6 +101,7 @@ class Rounds:
             prepared = cells.cell(cell.name, arm)
             spun_s = self.spin()
             with others_share() as others:
+                prepared.apart = others.apart
                 result = prepared.measure()
             verdict = self.checks.judge(arm, result)
         except Exception as exc:  # a plug-in may raise anything: the arm fails, the run continues

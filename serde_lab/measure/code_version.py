@@ -47,13 +47,7 @@ INSTRUMENTS: Mapping[str, tuple[str, ...]] = {
             *("_REPEATS", "_NUMBERS", "_FILE_BYTES"),
         )
     ),
-    OTHER_WORK: tuple(
-        f"measure/environment.py#{name}"
-        for name in (
-            *("spin_s", "_blocks_a_second", "others_share", "_busy_s_and_tree"),
-            *("_SPIN_S", "_BLOCK", "_BLOCKS", "_IDLE_FIELDS", "_GUEST_FIELD"),
-        )
-    ),
+    OTHER_WORK: ("measure/other_work.py",),
     CODEC: (
         "lab/cells/codec_cells.py#measure_verbs",
         "lab/cells/codec_cells.py#least",

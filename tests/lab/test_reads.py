@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from serde_lab.lab.cells import read_cells, read_here
 from serde_lab.lab.checks.query_answers import READS
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
+from serde_lab.measure.other_work import OthersShare
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.report.render import run_text
 from serde_lab.runs.directory import load_run
@@ -175,6 +177,34 @@ def test_a_timed_read_that_differs_from_the_kept_one_is_caught(
     (failed,) = (check for check in found.checks if check.passed is False)
     assert failed.name == READS
     assert "the timed read had " in failed.detail
+
+
+@pytest.mark.slow
+def test_what_follows_a_timed_read_runs_apart_from_the_look_at_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    @contextmanager
+    def apart(self: OthersShare) -> Iterator[None]:
+        done.append("apart")
+        yield
+        done.append("again")
+
+    def noted(name: str) -> None:
+        right = getattr(read_here.StrategyHere, name)
+
+        def step(self: read_here.StrategyHere, *given: Any) -> Any:
+            done.append(name)
+            return right(self, *given)
+
+        monkeypatch.setattr(read_here.StrategyHere, name, step)
+
+    monkeypatch.setattr(OthersShare, "apart", apart)
+    for name in ("read", "first_row", "keep"):
+        noted(name)
+    status, _ = run(tmp_path, document(tmp_path, ["arrow"], [READ]))
+    assert (status, done) == (0, ["read", "apart", "first_row", "keep", "again"])
 
 
 @pytest.mark.slow

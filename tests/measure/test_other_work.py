@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.measure.environment import others_share, spin_s, usable_cores
+from serde_lab.measure.environment import usable_cores
+from serde_lab.measure.other_work import others_share, spin_s
 
 
 def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks() -> None:
@@ -69,6 +70,19 @@ def test_a_child_that_ends_and_that_nobody_waits_for_is_no_other_work(tmp_path: 
     with others_share(tmp_path, lambda: next(ticks)) as found:
         made_up_proc(tmp_path, 200 + 100, 10 + 100 * usable_cores())
     assert found.value == 0.0
+
+
+def test_what_runs_apart_is_left_out(tmp_path: Path) -> None:
+    """As with a reader's worker, which Spark ends: no process has its time afterwards."""
+    ticks = iter([0, 1_000_000_000, 5_000_000_000, 6_000_000_000])
+    made_up_proc(tmp_path, 200, 10)
+    with others_share(tmp_path, lambda: next(ticks)) as found:
+        made_up_proc(tmp_path, 200 + 50, 10)
+        with found.apart():
+            made_up_proc(tmp_path, 200 + 450, 10)
+        made_up_proc(tmp_path, 200 + 450, 10)
+    # in two seconds beside what ran apart, each core is busy for half a second
+    assert found.value == pytest.approx(0.25)
 
 
 def test_nobody_can_tell_without_proc(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -102,7 +102,12 @@ class CommitResult:
 
 
 class MeasurableCell(ABC):
-    """One arm in one round."""
+    """One arm in one round.
+
+    What it does beside its measurement, and may end workers, runs in a block of `apart`.
+    """
+
+    apart: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @abstractmethod
     def measure(self) -> CellResult:

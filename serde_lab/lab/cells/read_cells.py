@@ -162,19 +162,17 @@ class OperationsCell(CommitsCell):
         asked = Asked(table, begin)
         operator.prepare(asked)
         digest, timed = operator.read(group, asked)
-        began_ns = time.perf_counter_ns()
-        # after the timed read: Spark ends the worker whose rows nobody wants any more
-        operator.first_row(asked)
-        first_row_s = (time.perf_counter_ns() - began_ns) / 1e9
-        folder = table.with_name(f"{table.name}-rows-{number}")
-        self._answers.append(ReadAnswer(number, folder, digest, operator.keep(asked, folder)))
-        samples = [
-            *timed.measure.samples(number),
-            Sample("rows", digest.rows, number),
-            Sample("first_row_s", first_row_s, number),
-        ]
-        if batch.while_writing and operator.table is not None:
-            samples += self._while_writing(group, number, digest)
+        samples = [*timed.measure.samples(number), Sample("rows", digest.rows, number)]
+        # Spark ends the worker whose rows nobody wants any more, so after the timed read
+        with self.apart():
+            began_ns = time.perf_counter_ns()
+            operator.first_row(asked)
+            first_row_s = (time.perf_counter_ns() - began_ns) / 1e9
+            samples.append(Sample("first_row_s", first_row_s, number))
+            folder = table.with_name(f"{table.name}-rows-{number}")
+            self._answers.append(ReadAnswer(number, folder, digest, operator.keep(asked, folder)))
+            if batch.while_writing and operator.table is not None:
+                samples += self._while_writing(group, number, digest)
         return CommitResult(timed.wall_ns, tuple(samples), rows=digest.rows)
 
     def _compacted(self, group: str, number: int) -> CommitResult:
