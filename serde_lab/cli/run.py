@@ -287,10 +287,10 @@ def _print_plan(
 ) -> None:
     from serde_lab.lab.needs import check_disk, estimate_run
     from serde_lab.lab.plan import (
-        cells_of_points,
         check_scenario,
         diagrams,
         in_words_of_scenarios,
+        visits,
     )
     from serde_lab.lab.run_points import check_data
     from serde_lab.lab.runner import chosen_arms, chosen_points
@@ -305,7 +305,7 @@ def _print_plan(
             check_scenario(table)
             with in_words_of_scenarios():
                 check_data(table, chosen)
-    cells = [cell for of_point in cells_of_points(points) for cell in of_point]
+    cells = [cell for _, plan in visits(points) for cell in plan]
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
         for cell in cells

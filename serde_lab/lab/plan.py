@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, cast
 
 import pyarrow as pa
@@ -37,13 +37,14 @@ from serde_lab.verify.rules import TableRules
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """One arm in one round; `order` is its position in the round."""
+    """One arm in one round; `order` is its position in the round, `last` whether it is the arm's last one."""
 
     name: str
     arm: str
     round: int
     warmup: bool
     order: int
+    last: bool = False
 
 
 def cells_of(
@@ -60,14 +61,16 @@ def cells_of(
     shuffled = random.Random(scenario.measure.seed)
     names = [arm.name for arm in arms]
     cells = []
-    for place_of_round in range(scenario.measure.all_rounds):
+    all_rounds = scenario.measure.all_rounds
+    for place_of_round in range(all_rounds):
         number, warmup = first_round + place_of_round, place_of_round < scenario.measure.warmup
+        last = place_of_round == all_rounds - 1
         order = names.copy()
         shuffled.shuffle(order)
         if warmup and warm:
             continue
         cells += [
-            CellPlan(f"r{number:02d}-{name}", name, number, warmup, place)
+            CellPlan(f"r{number:02d}-{name}", name, number, warmup, place, last)
             for place, name in enumerate(order)
         ]
     return cells
@@ -84,6 +87,29 @@ def cells_of_points(points: Sequence[tuple[SweepPoint, Sequence[Arm]]]) -> list[
         cells_of(point.scenario, arms, first, warm=point.of_shapes and first > 0)
         for (point, arms), first in zip(points, firsts, strict=False)
     ]
+
+
+def visits(points: Sequence[tuple[SweepPoint, Sequence[Arm]]]) -> list[tuple[int, list[CellPlan]]]:
+    """The points of a run, by their numbers, in measuring order, each with the cells of that visit.
+
+    A point is visited once. But all of `[shapes]` is divided by the first point, the middle: after a visit
+    for its warm-up rounds, each of its rounds is a visit, and these are spread evenly over the other points.
+    So a session that grows faster, or a machine that grows slower, changes both sides of a ratio.
+    """
+    plans = cells_of_points(points)
+    numbered = list(enumerate(plans))
+    if not points[0][0].of_shapes:
+        return numbered
+    middle, others = plans[0], numbered[1:]
+    rounds = [list(one) for _, one in groupby(middle, key=lambda cell: cell.round)]
+    warmup = [cell for one in rounds for cell in one if cell.warmup]
+    measured = [one for one in rounds if not one[0].warmup]
+    before = [(2 * n + 1) * len(others) // (2 * len(measured)) for n in range(len(measured))]
+    order = [(0, warmup)]
+    for place in range(len(others) + 1):
+        order += [(0, one) for one, at in zip(measured, before, strict=True) if at == place]
+        order += others[place : place + 1]
+    return [(number, cells) for number, cells in order if cells]
 
 
 def serde_options(arm: Arm) -> SerdeOptions:

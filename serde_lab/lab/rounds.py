@@ -75,7 +75,6 @@ class Rounds:
     def run(self, plans: list[CellPlan], cells: Cells) -> None:
         """Measure the planned cells in order."""
         by_name = {arm.name: arm for arm in self.arms}
-        last = max(plan.round for plan in plans)
         for number in sorted({plan.round for plan in plans}):
             for part, seconds in cells.calibrate().items():
                 self.writer.calibration(number, part, seconds)
@@ -83,10 +82,10 @@ class Rounds:
                 if cell.arm in self.given_up:
                     self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
                     continue
-                self._cell(cell, by_name[cell.arm], cells, keep=number == last)
+                self._cell(cell, by_name[cell.arm], cells)
             self._compare_arms()
 
-    def _cell(self, cell: CellPlan, arm: Arm, cells: Cells, keep: bool) -> None:
+    def _cell(self, cell: CellPlan, arm: Arm, cells: Cells) -> None:
         self.progress.cell_started(arm.name, cell.round, cell.warmup)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.writer.cell_begin(
@@ -126,7 +125,7 @@ class Rounds:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
-            if keep:
+            if cell.last:
                 self._keep(result, arm)
         self.writer.cell_end(cell.name, "ok")
         cells.discard(cell.name)

@@ -23,7 +23,7 @@ from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
-from serde_lab.lab.plan import CellPlan, cells_of_points, serde_options
+from serde_lab.lab.plan import CellPlan, serde_options, visits
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent, check_work, kept_as, work_folder
@@ -94,23 +94,25 @@ def run_scenario(
         if points[0].peers.note:
             progress.message(points[0].peers.note)
         shared = stack.enter_context(SessionOfPoints(settings, work))
-        plans = cells_of_points([(point.at, point.here) for point in points])
+        order = visits([(point.at, point.here) for point in points])
         searching = scenario.search is not None
         if searching:
             rungs = planned_search(scenario, chosen_arms(scenario, settings.arms), settings)
             progress.plan(sum(len(rung.cells) for rung in rungs), len(writer.complete_cells))
         else:
-            names = {cell.name for plan in plans for cell in plan}
+            names = {cell.name for _, plan in order for cell in plan}
             progress.plan(len(names), len(names & writer.complete_cells))
         given_up = {} if resume is None else _given_up(resume)
         not_kept: list[str] = []
-        for point, plan in zip(points, plans, strict=True):
+        for number, plan in order:
+            point = points[number]
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
             if todo or searching:
                 place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
-                of_shapes = point.at.of_shapes
-                cells = partial(_table_cells, shared=shared) if of_shapes else _table_cells
+                warms_up = any(cell.warmup for cell in todo)
+                session = shared if point.at.of_shapes else None
+                cells = partial(_table_cells, shared=session, warms_up=warms_up)
                 not_kept += _measure(
                     point, todo, place, writer, settings, progress, given_up, cells
                 )
@@ -286,11 +288,12 @@ def _table_cells(
     work: Path,
     progress: Progress,
     shared: SessionOfPoints | None = None,
+    warms_up: bool = True,
 ) -> Iterator[Cells]:
     """The cells of a point that writes tables, its set-up table written.
 
     They run in this process without Spark, in a Spark session, which may be `shared` with other points, or in
-    several sessions that take turns.
+    several sessions that take turns. `warms_up`: some of the cells warm the session up.
     """
     scenario, sessions = point.scenario, point.peers.sessions
     all_in_the_jvm = any(arm.kind == "peer" or arm.control in FORMAT_CONTROLS for arm in point.here)
@@ -315,7 +318,7 @@ def _table_cells(
                 session, new = shared.session(scenario, sessions[0], progress)
                 stack.callback(session.settle)
                 cells = measured.cells(session, work)
-                unwarmed = new and bool(point.at.factor)
+                unwarmed = new and not warms_up
             else:
                 progress.message("starting Spark")
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.checks import cell_checks
 from serde_lab.lab.inputs.prepared import prepare_inputs
-from serde_lab.lab.plan import cells_of_points
+from serde_lab.lab.plan import cells_of_points, visits
 from serde_lab.lab.run_settings import RunSettings, Silent
 from serde_lab.lab.runner import _warm_up, chosen_points, run_scenario
 from serde_lab.runs.directory import load_run
@@ -198,11 +199,36 @@ def test_a_scenario_of_shapes_survives_being_written_down() -> None:
 def test_only_the_first_point_warms_up_and_no_two_share_a_round() -> None:
     plans = cells_of_points(chosen_points(load_scenario("shapes"), ()))
     first, *others = plans
-    assert [cell.warmup for cell in first].count(True) == 5
+    assert [cell.warmup for cell in first].count(True) == 15
     assert not [cell for plan in others for cell in plan if cell.warmup]
     rounds = [{cell.round for cell in plan} for plan in plans]
     assert len(set().union(*rounds)) == sum(map(len, rounds))
     assert len({cell.name for plan in plans for cell in plan}) == sum(map(len, plans))
+
+
+def test_the_rounds_of_the_middle_are_spread_over_the_other_points() -> None:
+    points = chosen_points(load_scenario("shapes"), ())
+    order = visits(points)
+    middle = [cells for number, cells in order if number == 0]
+    assert [{cell.warmup for cell in cells} for cells in middle] == [
+        {True},
+        {False},
+        {False},
+        {False},
+    ]
+    assert [len({cell.round for cell in cells}) for cells in middle] == [3, 1, 1, 1]
+    # of 28 other points, a sixth, a half and five sixths come before
+    assert [place for place, (number, _) in enumerate(order) if number == 0] == [0, 5, 16, 26]
+    assert [number for number, _ in order if number] == [*range(1, 29)]
+    found = [cell for _, cells in order for cell in cells]
+    every = [cell for cells in cells_of_points(points) for cell in cells]
+    assert Counter(found) == Counter(every)
+    assert {cell.round for cell in found if cell.last and "middle" in cell.arm} == {5}
+
+
+def test_without_shapes_each_point_is_visited_once() -> None:
+    points = chosen_points(load_scenario("scale"), ())
+    assert visits(points) == [*enumerate(cells_of_points(points))]
 
 
 def test_a_new_session_of_a_later_point_is_warmed_up_and_nothing_of_it_is_kept() -> None:

@@ -168,16 +168,19 @@ class FileGroupWriter:
         """
         with self.timeline.phase("group"):
             parts = self._grouping.parts(records, located)
-        for part in parts:
+            parts.reverse()
+        while parts:
+            part = parts.pop()
             handle = self._open.get(part.key) or handle_of(self._task, self._grouping, part)
-            if handle is None:
-                continue
-            handle.write(part.records)
-            if self.plan.shards == 1:
-                # no later shard has records of this group, so its buffers can be freed now
-                self._done += handle.finish()
-            else:
-                self._open[part.key] = handle
+            if handle is not None:
+                handle.write(part.records)
+                if self.plan.shards == 1:
+                    # no later shard has records of this group
+                    self._done += handle.finish()
+                else:
+                    self._open[part.key] = handle
+            with self.timeline.phase("release"):
+                del part, handle
 
     def finish(self) -> Iterator[WriteStat]:
         """Close the open handles; one status per file."""

@@ -76,7 +76,8 @@ class WriteHandle(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        combiner = task.plan.combiner()
+        with task.timeline.phase("merge"):
+            combiner = task.plan.combiner()
         self.combiner: Combiner | None = combiner
         self.serde = combiner.serde if isinstance(combiner, MergerCombiner) else None
         """Makes the records that the merger is given; None if it is given Arrow batches."""
