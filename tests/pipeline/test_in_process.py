@@ -16,6 +16,7 @@ from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.exchange.frames import in_order
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.handles import handle as write_handle
+from serde_lab.pipeline.handles.handle import WriteHandle
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
@@ -99,6 +100,24 @@ def test_shards_bound_memory_and_change_no_row(tmp_path: Path) -> None:
         prepared = PreparedWrite.of(Storage.open(tmp_path / "t"), schema, options)
         prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
     check(tmp_path / "t", [("upsert", first), ("upsert", second)], tmp_path / "o")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+def test_handles_are_freed_under_the_clock(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of small file groups, what is freed between phases adds up."""
+    freed = []
+
+    def note(handle: WriteHandle) -> None:
+        freed.append(handle.task.timeline.open_phase)
+
+    table = LabTable(tmp_path, options)
+    table.upsert(FIRST)
+    monkeypatch.setattr(WriteHandle, "__del__", note, raising=False)
+    table.upsert(FIRST)
+    assert freed == ["release"] * 4
 
 
 @pytest.mark.slow
