@@ -111,8 +111,8 @@ def run_scenario(
                 place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
                 warms_up = any(cell.warmup for cell in todo)
-                session = shared if point.at.of_shapes else None
-                cells = partial(_table_cells, shared=session, warms_up=warms_up)
+                in_one = partial(_table_cells, shared=shared, warms_up=warms_up)
+                cells = in_one if point.at.of_shapes else _table_cells
                 not_kept += _measure(
                     point, todo, place, writer, settings, progress, given_up, cells
                 )

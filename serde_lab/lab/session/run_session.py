@@ -208,9 +208,9 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CellApart(MeasurableCell):
-    """A cell that another process measures."""
+    """A cell that another process measures. Its `apart` is not used: no block reaches that process."""
 
     process: _SessionProcess
     name: str
