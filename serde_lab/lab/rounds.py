@@ -100,7 +100,6 @@ class Rounds:
             prepared = cells.cell(cell.name, arm)
             spun_s = self.spin()
             with others_share() as others:
-                prepared.apart = others.apart
                 result = prepared.measure()
             verdict = self.checks.judge(arm, result)
         except Exception as exc:  # a plug-in may raise anything: the arm fails, the run continues

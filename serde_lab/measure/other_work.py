@@ -12,7 +12,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 
 from serde_lab.measure.environment import limits, usable_cores
@@ -93,8 +94,21 @@ def others_share(
     Nobody can tell without /proc, or in a container with a quota of CPU time, which /proc/stat does not show.
     """
     found = OthersShare(proc, wall_ns)
-    yield found
+    before = _LOOK.set(found)
+    try:
+        yield found
+    finally:
+        _LOOK.reset(before)
     found._end()
+
+
+_LOOK: ContextVar[OthersShare | None] = ContextVar("look", default=None)
+
+
+def apart() -> AbstractContextManager[None]:
+    """Leave a block out of the block of `others_share` around it; does nothing if this process has none."""
+    look = _LOOK.get()
+    return nullcontext() if look is None else look.apart()
 
 
 def _busy_s_and_tree(proc: Path) -> tuple[float, Tree] | None:

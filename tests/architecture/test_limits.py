@@ -17,7 +17,7 @@ from tests.architecture.following import PACKAGES, ROOT
 MOST_MODULES = 298
 """A module costs every reader a name and a place to remember, so a new one takes the place of another. A
 module with a single importer stands alone only where both together are too long or are two things. The last
-one to come shows other work on the machine, an instrument apart from the environment, too long with it."""
+one to come holds the signs of other work on the machine, for which the environment had no room left."""
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -102,12 +102,7 @@ class CommitResult:
 
 
 class MeasurableCell(ABC):
-    """One arm in one round.
-
-    What it does beside its measurement, and may end workers, runs in a block of `apart`.
-    """
-
-    apart: Callable[[], AbstractContextManager[None]] = nullcontext
+    """One arm in one round."""
 
     @abstractmethod
     def measure(self) -> CellResult:

@@ -111,7 +111,7 @@ class CodecCells:
         return TableVerdict((CheckResult(COME_BACK, True, detail),), None)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CodecCell(MeasurableCell):
     """One arm in one round: every verb of its strategy on every case."""
 

@@ -39,6 +39,7 @@ from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import set_up_options
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.metrics import Sample
+from serde_lab.measure.other_work import apart
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.read import ReadOptions
 from serde_lab.pipeline.write import PreparedWrite
@@ -163,8 +164,8 @@ class OperationsCell(CommitsCell):
         operator.prepare(asked)
         digest, timed = operator.read(group, asked)
         samples = [*timed.measure.samples(number), Sample("rows", digest.rows, number)]
-        # Spark ends the worker whose rows nobody wants any more, so after the timed read
-        with self.apart():
+        # after the timed read, since Spark ends the worker whose rows nobody wants any more
+        with apart():
             began_ns = time.perf_counter_ns()
             operator.first_row(asked)
             first_row_s = (time.perf_counter_ns() - began_ns) / 1e9

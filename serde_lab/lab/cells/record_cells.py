@@ -82,7 +82,7 @@ class RecordBench:
         return RecordLoops(self._session, kind, rows, options, self.work)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RecordCell(MeasurableCell):
     """One record class in one round: every verb on every batch, then what was read back is compared."""
 

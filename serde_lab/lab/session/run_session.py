@@ -208,9 +208,9 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         return found
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _CellApart(MeasurableCell):
-    """A cell that another process measures. Its `apart` is not used: no block reaches that process."""
+    """A cell that another process measures."""
 
     process: _SessionProcess
     name: str
