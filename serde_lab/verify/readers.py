@@ -5,10 +5,11 @@ Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) implements
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, cast, runtime_checkable
 
 import hudi
@@ -22,6 +23,8 @@ from serde_lab.verify.contents import RowSource
 
 _ROWS_PER_BATCH = 65_536
 """Rows per batch streamed by hudi-rs; its default of 1,024 makes every check slower."""
+
+_PROPERTIES = "hoodie.properties"
 
 
 @runtime_checkable
@@ -161,6 +164,26 @@ class HudiRs:
     def _options(self) -> Any:
         options = hudi.HudiReadOptions().with_batch_size(_ROWS_PER_BATCH)
         return options.with_as_of_timestamp(self.as_of) if self.as_of else options
+
+
+@contextmanager
+def without_kinds(table: Path, partition_fields: Sequence[str]) -> Iterator[Path]:
+    """A folder of links to `table` in which only the partition fields are stated anew, for as long as it is
+    needed.
+
+    hudi-rs takes a field that the key generator CUSTOM states with its kind, such as p:SIMPLE, for a column.
+    """
+    with TemporaryDirectory(prefix="serde-lab-hudi-rs-") as folder:
+        view, meta = Path(folder), Path(folder, ".hoodie")
+        meta.mkdir()
+        for entry in (*table.iterdir(), *(table / ".hoodie").iterdir()):
+            if entry.name not in (".hoodie", _PROPERTIES):
+                (view / entry.relative_to(table)).symlink_to(entry.absolute())
+        stated = (table / ".hoodie" / _PROPERTIES).read_text()
+        # of two lines with one key the last counts
+        anew = f"{stated}\nhoodie.table.partition.fields={','.join(partition_fields)}\n"
+        (meta / _PROPERTIES).write_text(anew)
+        yield view
 
 
 @contextmanager

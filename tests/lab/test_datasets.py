@@ -123,7 +123,8 @@ def test_a_wrong_table_is_named(tmp_path: Path) -> None:
     wrong = checks.judge(scenario.arms[0], result)
     (rows,) = [check for check in wrong.results if check.name == "rows_match_oracle"]
     assert rows.failed
-    assert rows.detail.startswith("days: ")
+    # an independent reader, although it takes the stated day:TIMESTAMP for a column
+    assert rows.detail.startswith("days: hudi-rs cannot read")
     assert "data: " not in rows.detail
     assert wrong.fingerprint != right.fingerprint
     cells.discard("r00-arrow")
@@ -194,7 +195,9 @@ def test_all_of_tpch_is_written_and_asked(spark: SparkSession, tmp_path: Path) -
         "measure.rounds=1", "measure.warmup=0",
     ]  # fmt: skip
     document = load_scenario("tpch_all", changes).to_json()
-    document["arm"] = [arm for arm in document["arm"] if arm["name"] == "arrow"]
+    (arrow,) = (arm for arm in document["arm"] if arm["name"] == "arrow")
+    del arrow["changes"]
+    document["arm"] = [arrow]
     document["reference"] = "arrow"
     run = run_in_session(spark, document, tmp_path)
     passed = {check.name for check in run.checks if check.passed}

@@ -27,7 +27,13 @@ def test_every_table_of_tpch_is_written_once() -> None:
         assert alone.data.record_key == TABLES[name].primary_key
         assert alone.data.refresh == (name in ("orders", "lineitem"))
         assert alone.arms == scenario.arms
-    assert {arm.strategy for arm in scenario.arms} == {"pickle", "avro", "internal_row", "arrow"}
+    assert {arm.strategy for arm in scenario.arms} == {
+        "pickle",
+        "pickle_columns",
+        "avro",
+        "internal_row",
+        "arrow",
+    }
     assert set(scenario.queries) == set(QUERIES)
 
 

@@ -30,10 +30,14 @@ from serde_lab.scenario.hudi_options import table_options
 from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
-from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
+from serde_lab.table.portability import (
+    CUSTOM_PARTITION_FIELDS,
+    unreadable_by_rust,
+    zoneless_columns,
+)
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import solve
-from serde_lab.verify.readers import PlainParquet
+from serde_lab.verify.readers import PlainParquet, without_kinds
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
     CheckResult,
@@ -205,6 +209,9 @@ class CellChecks:
         rules, expected = self._answer(arm)
         if not self.zoneless and not self.unreadable:
             return check_path(table, expected, rules)
+        if self.unreadable == CUSTOM_PARTITION_FIELDS and not self.zoneless:
+            with without_kinds(Path(table), rules.schema.partition) as readable:
+                return check_path(str(readable), expected, rules)
         own = OwnReader(table)
         return check_table(own, expected, rules, own.facts())
 
