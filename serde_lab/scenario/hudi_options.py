@@ -24,6 +24,7 @@ TABLE_NAME = "lab"
 OPERATION = "hoodie.datasource.write.operation"
 LOG_BLOCKS = "hoodie.logfile.data.block.format"
 MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+_LEAST_WITH_PARTITIONS = 8
 _MAY_BE_EMPTY = ("hoodie.datasource.write.partitionpath.field",)
 
 
@@ -86,13 +87,22 @@ def write_options(
     if partitions:
         options["hoodie.datasource.write.partitions.to.delete"] = ",".join(partitions)
     if table.index == "BUCKET" and not scenario.data.keyless:
-        tasks = table.buckets
+        tasks = tasks_of_buckets(scenario, arm)
     else:
         tasks = 0 if set_up or topology.name == "bucket" else topology.tasks
     if tasks:
         for kind in ("upsert", "insert", "bulkinsert", "delete"):
             options[f"hoodie.{kind}.shuffle.parallelism"] = str(tasks)
     return options
+
+
+def tasks_of_buckets(scenario: Scenario, arm: Arm | None) -> int:
+    """How many tasks write a table whose records are assigned by bucket: one for each bucket.
+
+    A table with partitions has at least 8, since its file groups are many more than its buckets.
+    """
+    buckets = scenario.table_of(arm).buckets
+    return max(buckets, _LEAST_WITH_PARTITIONS) if scenario.data.partition else buckets
 
 
 def _services(scenario: Scenario, table: TableSection, set_up: bool) -> dict[str, str]:

@@ -39,6 +39,13 @@ def test_the_lab_and_apache_hudi_are_handed_the_same_options(tmp_path: Path) -> 
         assert options_of_peer(found, found.arm(peer), 1).items() >= shared.items()
 
 
+def test_a_table_with_partitions_has_more_tasks_than_buckets(tmp_path: Path) -> None:
+    for data, tasks in (({}, "2"), ({"partition": "flag"}, "8")):
+        found = scenario(source(tmp_path), data=data)
+        options = write_options(found, None, Operation.UPSERT)
+        assert options["hoodie.upsert.shuffle.parallelism"] == tasks
+
+
 @pytest.mark.parametrize(
     ("data", "table"),
     [

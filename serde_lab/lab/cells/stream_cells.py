@@ -51,6 +51,7 @@ from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.spark.exchange import setting
 from serde_lab.pipeline.spark.worker import reason_of
+from serde_lab.scenario.hudi_options import tasks_of_buckets
 from serde_lab.scenario.sections import Stream
 from serde_lab.streams.query import WrittenBatch, write_stream
 
@@ -254,7 +255,7 @@ class LabStreamCell(StreamCell):
 
     def _empty_jobs(self) -> list[float]:
         scenario, arm = self.job.scenario, self.job.arm
-        files, tasks = len(self.job.inputs.commits[0].files), scenario.table_of(arm).buckets
+        files, tasks = len(self.job.inputs.commits[0].files), tasks_of_buckets(scenario, arm)
         hops = hops_of(scenario, arm)
         # the first one compiles what the others use
         jobs = 1 + min(_EMPTY_JOBS, self.stream.batches // 2)

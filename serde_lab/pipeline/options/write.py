@@ -111,15 +111,20 @@ _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
 
+_TASKS = (
+    "tasks behind a shuffle; 0, the default, is one for each bucket, and at least 8 in a table with partitions"
+    " or without a number of buckets"
+)
+
 _OWN = {
     "hoodie.datasource.write.operation": (
         "upsert, upsert_prepped, insert, bulk_insert, delete, insert_overwrite, insert_overwrite_table"
         " or delete_partition"
     ),
-    "hoodie.upsert.shuffle.parallelism": "reduce partitions",
-    "hoodie.delete.shuffle.parallelism": "reduce partitions",
-    "hoodie.bulkinsert.shuffle.parallelism": "reduce partitions",
-    "hoodie.insert.shuffle.parallelism": "reduce partitions",
+    "hoodie.upsert.shuffle.parallelism": _TASKS,
+    "hoodie.delete.shuffle.parallelism": _TASKS,
+    "hoodie.bulkinsert.shuffle.parallelism": _TASKS,
+    "hoodie.insert.shuffle.parallelism": _TASKS,
     _FILL: "true: table columns that are missing from the data become null in the new rows",
     _RECONCILE: "true: the same, but only if the data has no new columns",
     _DROP: "false: a table column that is missing from the data stays in the table",
