@@ -57,14 +57,15 @@ _MICROSECONDS = {
     "rdd_cloudpickle": 121.0,
     "delta_merge": 19.0,
     "iceberg_merge": 18.0,
-    "hudi_rs": 5.0,
+    "hudi_rs": 8.0,
     "duckdb_scan": 0.5,
 }
 """Microseconds of a timed row by kind of arm, and below of a row that is checked, by type of table."""
 _OTHER_EXECUTIONS = {("avro", "batch"): 5.5, ("internal_row", "row"): 22.0}
 _OTHER_MICROSECONDS = 3.5
-_FOUND, _FOUND_BY_PEER = 2.0, 1.0
-"""How often as long as a written row a row takes that a read or a compaction finds."""
+_FOUND, _FOUND_WHILE_WRITING = 0.22, 2.5
+"""How often as long as a written row a row takes that a read or a compaction finds; the latter is for three
+reads beside another process that writes."""
 _INTO_NOTHING = 0.65
 """The share of these that a strategy takes if the table is empty at first."""
 _CHECK_MICROSECONDS = {"COPY_ON_WRITE": 1.3, "MERGE_ON_READ": 4.6}
@@ -130,10 +131,7 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
         return cases * sum(cells[name] * s for name, s in per_case.items())
     tables = tables_of(scenario).values()
     rows = {one.name: [_weight(one) * n for n in one.rows_of(_source(one)[0])] for one in tables}
-    timed = {
-        peer: sum(_timed_rows(one, rows[one.name], peer=peer) for one in tables)
-        for peer in (False, True)
-    }
+    timed = sum(_timed_rows(one, rows[one.name]) for one in tables)
     every = sum(map(sum, rows.values()))
     commits = sum(len(one.commits) for one in tables)
     batches = 0 if scenario.stream is None else scenario.stream.batches
@@ -144,9 +142,9 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
         + (len(rows) - 1) * _TABLE_S
         + commits * _COMMIT_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
-        + len(scenario.queries) * (_QUERY_S + timed[bool(arm.peer)] * 1e-6 * _QUERY_MICROSECONDS)
+        + len(scenario.queries) * (_QUERY_S + timed * 1e-6 * _QUERY_MICROSECONDS)
         + _of_file_groups(scenario)
-        + timed[bool(arm.peer)] * 1e-6 * _microseconds(arm) * _passes(scenario, arm) * cores
+        + timed * 1e-6 * _microseconds(arm) * _passes(scenario, arm) * cores
         + every * 1e-6 * _CHECK_MICROSECONDS[scenario.table_of(arm).type]
         for arm in arms
     }
@@ -157,17 +155,16 @@ def _from_rows(scenario: Scenario, arms: Sequence[Arm], cells: Mapping[str, int]
     )
 
 
-def _timed_rows(scenario: Scenario, rows: Sequence[float], *, peer: bool) -> float:
+def _timed_rows(scenario: Scenario, rows: Sequence[float]) -> float:
     """The rows that timed commits write, and in proportion those that reads and compactions find.
 
     `rows` are those of all batches.
     """
-    times = _FOUND_BY_PEER if peer else _FOUND
-    found = 0.0
-    for number in range(len(scenario.setups), len(scenario.batches)):
-        writes = scenario.batches[number].writes
-        found += rows[number] if writes else times * sum(rows[:number])
-    return found
+    written = 0.0
+    for number, batch in enumerate(scenario.batches[len(scenario.setups) :], len(scenario.setups)):
+        found = _FOUND_WHILE_WRITING if batch.while_writing else _FOUND
+        written += rows[number] if batch.writes else found * sum(rows[:number])
+    return written
 
 
 def _inputs_s(scenario: Scenario, cache: Path | None) -> float:
