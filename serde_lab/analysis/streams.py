@@ -218,7 +218,7 @@ def _of_arm(
         p95=percentile_of(latencies, period, 95),
         p99=p99,
         rows_per_s=math.fsum(one.metrics["rows"] for one in batches) / seconds,
-        serde_share=None if arm["kind"] == "peer" else arm["serde_share"],
+        serde_share=arm["serde_share"],
         parts=_parts(batches),
         instants=_instants(batches),
         growth=_growth(plain),
