@@ -34,7 +34,7 @@ from serde_lab.scenario.sweep import SweepPoint, tables_of
 from tpch import TABLES
 
 # Rough costs on two cores, fitted to the runs in results/reference, whose real durations a test compares.
-_POINT_S, _WARM_POINT_S, _SESSION_S = 20.0, 11.0, 12.0
+_POINT_S, _WARM_POINT_S, _SESSION_S = 20.0, 7.0, 12.0
 """Seconds before the first cell of a point and after its last: Spark's start, set-up, and checks of frames;
 the same in a session that has started already; and of one session more."""
 _CELL_S, _PEER_CELL_S, _TABLE_S = 3.8, 1.0, 1.5
