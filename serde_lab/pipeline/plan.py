@@ -221,9 +221,7 @@ def make_plan(
         )
     bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
-    # file groups of a table with partitions are many more than its buckets
-    tasks = max(buckets, _TARGETS) if (given or schema).partition else buckets
-    targets = options.parallelism or tasks
+    targets = options.parallelism or buckets
     compression = options.file_format
     # an appending write does not read stored rows; but if the size of the data is unknown, the stored
     # size is the only estimate
@@ -369,7 +367,7 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
     )
 
 
-# tasks behind a hop if there is no number of buckets, and the fewest for a table with partitions
+# tasks behind a hop if there is no number of buckets
 _TARGETS = 8
 # while its shard is merged and written in pieces, a row takes about this many times its bytes in a file;
 # without shards it is written whole (measured: 23 for arrow, 19 for internal_row)

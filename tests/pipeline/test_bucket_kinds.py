@@ -61,7 +61,7 @@ def test_partitions_may_have_bucket_counts_of_their_own(
 
 def test_partitions_of_one_bucket_are_written_by_several_tasks(tmp_path: Path) -> None:
     table = LabTable(tmp_path, {**PARTITIONED, "hoodie.bucket.index.num.buckets": "1"})
-    table.upsert(MANY)
+    table.upsert(MANY, **{"hoodie.upsert.shuffle.parallelism": "8"})
     files = [file.base_file for file in table.table.view().latest_file_slices()]
     tokens = [file.write_token for file in files if file is not None]
     assert len(tokens) == 3

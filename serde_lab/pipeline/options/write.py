@@ -111,10 +111,7 @@ _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
 
-_TASKS = (
-    "tasks behind a shuffle; 0, the default, is one for each bucket, and at least 8 in a table with"
-    " partitions or without a number of buckets"
-)
+_TASKS = "tasks behind a shuffle; 0, the default, is one for each bucket, or 8 without a number of buckets"
 
 _OWN = {
     "hoodie.datasource.write.operation": (
