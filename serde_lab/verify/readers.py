@@ -168,8 +168,7 @@ class HudiRs:
 
 @contextmanager
 def without_kinds(table: Path, partition_fields: Sequence[str]) -> Iterator[Path]:
-    """A folder of links to `table` in which only the partition fields are stated anew, for as long as it is
-    needed.
+    """A temporary folder of links to `table`, whose properties name the partition fields without their kinds.
 
     hudi-rs takes a field that the key generator CUSTOM states with its kind, such as p:SIMPLE, for a column.
     """

@@ -207,13 +207,13 @@ class CellChecks:
     def _contents(self, table: str, arm: Arm) -> TableVerdict:
         """The checks of a table's rows, read by hudi-rs if it can read the table."""
         rules, expected = self._answer(arm)
-        if not self.zoneless and not self.unreadable:
+        if self.zoneless or self.unreadable not in ("", CUSTOM_PARTITION_FIELDS):
+            own = OwnReader(table)
+            return check_table(own, expected, rules, own.facts())
+        if not self.unreadable:
             return check_path(table, expected, rules)
-        if self.unreadable == CUSTOM_PARTITION_FIELDS and not self.zoneless:
-            with without_kinds(Path(table), rules.schema.partition) as readable:
-                return check_path(str(readable), expected, rules)
-        own = OwnReader(table)
-        return check_table(own, expected, rules, own.facts())
+        with without_kinds(Path(table), rules.schema.partition) as readable:
+            return check_path(str(readable), expected, rules)
 
 
 def _wanted_files(scenario: Scenario, arm: Arm) -> WantedFiles:
