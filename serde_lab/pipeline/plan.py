@@ -227,14 +227,15 @@ def make_plan(
     # size is the only estimate
     weighed = () if config.is_mor and options.source_bytes else slices
     shards = 1 if options.mini_batches is not None else _shards(options, targets, weighed)
-    # these writes make no records, so no strategy takes part
-    recordless = bulk or options.topology == "append"
+    if bulk or options.topology == "append":
+        # nothing is merged, so the strategy takes no part: rows stay Arrow's, in frames of its own size
+        options = replace(options, strategy="arrow", serde=SerdeOptions(rows_per_frame=-1))
     return WritePlan(
         operation=operation,
         schema=given or schema,
         keygen=key_generator(given or schema, options),
-        strategy="arrow" if recordless else options.strategy,
-        serde_options=SerdeOptions() if recordless else bound_options(options),
+        strategy=options.strategy,
+        serde_options=bound_options(options),
         storage=table.storage,
         table=config,
         instant=instant.time,

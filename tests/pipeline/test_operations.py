@@ -172,6 +172,19 @@ def test_bulk_inserts_make_files_where_rows_are(
     table.check()
 
 
+def test_bulk_inserts_into_buckets_send_frames_of_many_rows(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {"serde_lab.strategy": "pickle"})
+    source = write_parts(tmp_path / "source", table_of(FIRST), files=1)
+    options = parse_options(table.given({"hoodie__datasource__write__operation": "bulk_insert"}))
+    exchange = InProcessExchange(
+        parquet_partitions([*source.glob("*.parquet")], table.schema.names)
+    )
+    PreparedWrite.of(Storage.open(table.path), table.schema, options).commit(exchange)
+    counters = exchange.counters()
+    assert options.table.bucket_count is not None
+    assert 0 < counters["frames"] <= options.table.bucket_count
+
+
 def test_a_sort_mode_is_for_tables_without_buckets(tmp_path: Path) -> None:
     table = LabTable(tmp_path, {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"})
     with pytest.raises(OptionError, match="without bucket index"):
