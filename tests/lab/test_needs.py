@@ -19,7 +19,6 @@ from serde_lab.scenario.loading import load_scenario, parse_scenario
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 NO_RUNS = Path(os.devnull)
 FAR_OFF = {
-    "merge_modes": "payload classes merge by record, and no cost per row knows how slowly",
     "rfc84": "a single cell of each arm, on rows that fill the memory",
     "scale": "one cell at each value, of which the last is the longest by far",
 }
