@@ -29,6 +29,7 @@ from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat
 from serde_lab.table.index.assigner_state import StateNames
+from serde_lab.table.index.bloom_lookup import base_file_seen
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
@@ -307,6 +308,9 @@ def _index(
         nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
         rings = load_hashing_metadata(table)
         return IndexPlan(is_global=False, covers_logs=True, stored=nothing, rings=rings)
+    in_base_files = config.keys_are_where_base_files_say
+    for slice_ in looked_into if in_base_files else ():
+        base_file_seen(slice_, config.index_type)
     whole = replace(
         ReadPlan(
             table.storage,
@@ -314,16 +318,17 @@ def _index(
             schema.data if stored is None else stored,
             looked_into,
             view.visibility,
-            read_optimised=config.keys_are_where_base_files_say,
+            read_optimised=in_base_files,
         ),
         columns=(RECORD_KEY,),
     )
     small: dict[str, tuple[SmallFile, ...]] = {}
-    # a record in a log would be merged with the stored one, which is wrong for an insert; and the base
-    # files to rewrite must be known when the first shard arrives
+    # a record in a log would be merged with the stored one, which is wrong for an insert; and a new key
+    # must go to a base file, which is settled when the first shard or mini-batch of its file group arrives
     only_added = operation is Operation.INSERT and config.is_mor
-    in_shards = config.is_mor and not covers_logs and shards > 1
-    if not (operation.replaces or operation is Operation.DELETE or only_added or in_shards):
+    in_parts = shards > 1 or options.mini_batches is not None
+    by_parts = config.is_mor and not covers_logs and in_parts
+    if not (operation.replaces or operation is Operation.DELETE or only_added or by_parts):
         found = {path: small_files(view, path, sizing, covers_logs) for path in view.partitions}
         small = {path: files for path, files in found.items() if files}
     return IndexPlan(

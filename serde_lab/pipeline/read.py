@@ -9,13 +9,12 @@ requested). So does Apache Hudi 1.2.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from serde_lab.avro.codec import read_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.reader import OptionReader
@@ -27,10 +26,12 @@ from serde_lab.table.files.base_file import META_NAMES, with_meta_columns
 from serde_lab.table.files.file_system_view import BaseFile
 from serde_lab.table.files.slice_rows import form_of
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
+from serde_lab.table.services.cleaning import CLEAN, earliest_kept_by
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import history_of
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, format_instant_time
+from serde_lab.table.timeline.history import ArchivedInstant
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, format_instant_time
 
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
@@ -151,24 +152,24 @@ def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     if not options.as_of:
         optimised = options.query == "read_optimized"
         return plan_snapshot(table, read_optimised=optimised, columns=columns)
-    times = {i.time: i.time for i in table.timeline().completed()}
-    _check_there(table, _AS_OF, options.as_of, times)
+    _check_there(table, _AS_OF, options.as_of, lambda instant: instant.time)
     return plan_snapshot(table, as_of=_completed_by(table, options.as_of), columns=columns)
 
 
 def _plan_changes(
     table: HoodieTable, options: ReadOptions, columns: tuple[str, ...] | None
 ) -> ReadPlan:
-    times = {i.time: i.completion_time or i.time for i in table.timeline().completed()}
+    times = [_completion(i) for i in table.timeline().completed()]
     if options.end:
-        _check_there(table, _END, options.end, times)
-    archived = _archived(table) if options.begin < min(times.values(), default="") else []
+        _check_there(table, _END, options.end, _completion)
+    earlier = _archived(table) if options.begin < min(times, default="") else []
+    archived = [_completion(instant) for instant in earlier]
     if archived and options.begin >= min(archived):
         raise OptionError(
             f"{_BEGIN} is {options.begin}, and changes up to {max(archived)} were archived",
             hint=f"begin at that time, or before {min(archived)} for all rows",
         )
-    if options.begin < min([*archived, *times.values()], default=""):
+    if options.begin < min([*archived, *times], default=""):
         # nothing was written before, so all rows are changes
         return plan_snapshot(table, as_of=options.end or None, columns=columns)
     return _written_in_range(
@@ -208,43 +209,44 @@ def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | No
 
 def _completed_by(table: HoodieTable, as_of: str) -> str:
     """The latest completion time of the writes requested by `as_of`."""
-    times = [i.completion_time or i.time for i in table.timeline().completed() if i.time <= as_of]
+    times = [_completion(i) for i in table.timeline().completed() if i.time <= as_of]
     return max(times, default=as_of)
 
 
-def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str, str]) -> None:
-    """Raise OptionError if files of `time` may be gone. `times`, by instant: what `time` is compared
-    with.
-    """
+def _completion(instant: Instant | ArchivedInstant) -> str:
+    return instant.completion_time or instant.time
+
+
+def _check_there(
+    table: HoodieTable,
+    option: str,
+    time: str,
+    time_of: Callable[[Instant | ArchivedInstant], str],
+) -> None:
+    """Raise OptionError if files of `time` may be gone. `time_of` gives what it is compared with."""
     timeline = table.timeline()
+    times = {instant.time: time_of(instant) for instant in timeline.completed()}
     first = min(times.values(), default="")
-    archived = _archived(table) if time < first else []
+    archived = [time_of(instant) for instant in _archived(table)] if time < first else []
     if archived and time >= min(archived):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived: its files may be"
             " gone"
         )
-    for instant in reversed(timeline.instants()):
-        if instant.action == "clean" and instant.is_completed:
-            cleaned = read_single(timeline.read(instant), timeline.path(instant))
-            kept = str(cleaned.get("earliestCommitToRetain") or "")
-            if time < times.get(kept, kept):
-                raise OptionError(
-                    f"{option} is {time}, and files that only writes before {times.get(kept, kept)}"
-                    " need were cleaned"
-                )
-            return
+    cleans = [instant for instant in timeline.instants() if instant.action == CLEAN]
+    kept = max((earliest_kept_by(table, one) for one in cleans), default="")
+    if time < times.get(kept, kept):
+        raise OptionError(
+            f"{option} is {time}, and files that only writes before {times.get(kept, kept)} need"
+            " were cleaned"
+        )
 
 
-def _archived(table: HoodieTable) -> list[str]:
-    """Completion times of the writes that were archived from the active timeline."""
+def _archived(table: HoodieTable) -> list[ArchivedInstant]:
+    """The writes that were archived from the active timeline."""
     if table.config.layout_version == 1:
         return []
-    return [
-        instant.completion_time or instant.time
-        for instant in history_of(table).instants()
-        if instant.action in WRITE_ACTIONS
-    ]
+    return [i for i in history_of(table).instants() if i.action in WRITE_ACTIONS]
 
 
 def _data_columns(table: HoodieTable) -> tuple[str, ...]:

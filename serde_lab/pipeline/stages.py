@@ -80,7 +80,7 @@ def _keyed(
     for batch in _gathered(task.source(batches), wanted, timeline, gathering):
         with timeline.phase("keygen"):
             source = stored_form(batch, plan.source_schema)
-            place = RowPlace(plan.instant, task.partition, rows_before)
+            place = RowPlace(plan.instant, task.partition, task.first_row + rows_before)
             enveloped = enveloped_records(plan, source, place)
             going = Outgoing(enveloped, task.partition, source)
             target, shard = hop.destinations(plan, going)

@@ -153,8 +153,7 @@ class PreparedWrite:
                     f"{self.coordinator.table.storage.url}: another writer made the table anew meanwhile",
                     hint="write again",
                 )
-            takes_away = self.options.operation in (Operation.DELETE, Operation.DELETE_PARTITION)
-            if outermost and not takes_away:
+            if outermost:
                 # another writer may have written since we opened the table
                 check_unchanged(self.coordinator.table, self.schema, self.options)
             yield
@@ -179,13 +178,12 @@ class PreparedWrite:
                 )
                 self._warn_of_null_elements(exchanges)
                 with clock.phase("commit"):
-                    replaced = self._replaced(statuses)
                     done = coordinator.complete(
                         instant,
                         options.operation,
                         statuses,
                         self.avro,
-                        replaced,
+                        lambda: self._replaced(statuses),
                         self._stated(instant, len(exchanges) - 1),
                     )
                     self._settle(instant, len(exchanges) - 1)

@@ -34,6 +34,7 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite, table_to_write
+from serde_lab.records.operation import Operation
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.storage.lock import HEARTBEATS, Holder, TableLock
@@ -250,6 +251,26 @@ def test_replaced_file_groups_conflict_with_writes_to_them(tmp_path: Path) -> No
         write(made, THEIRS, COW, overwrite, lambda: write(made, OVERLAP))
     check_readers(made, seen_after(KEPT, OVERLAP))
     nothing_is_left(made)
+
+
+def test_what_an_overwrite_replaces_is_settled_when_nobody_else_can_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else a key of both would be stored twice: in a new file group each."""
+    storage = make(tmp_path, COW, BLOOM)
+    settles = PreparedWrite._replaced
+
+    def beside_another(prepared: PreparedWrite, statuses: tuple[WriteStat, ...]) -> object:
+        if prepared.options.operation is Operation.INSERT_OVERWRITE:
+            with pytest.raises(ConcurrentWrite, match="is being written by process"):
+                write(storage, [("p", "new", 2, "theirs")], COW, {**BLOOM, **SHORT_WAIT})
+        return settles(prepared, statuses)
+
+    monkeypatch.setattr(PreparedWrite, "_replaced", beside_another)
+    overwrite = {**BLOOM, "hoodie.datasource.write.operation": "insert_overwrite"}
+    write(storage, [("p", "new", 1, "ours")], COW, overwrite)
+    found = seen_by_us(storage)
+    assert {key: row for key, row in found.items() if key[0] == "p"} == {("p", "new"): (1, "ours")}
 
 
 def test_a_single_writer_is_refused_beside_an_optimistic_one_by_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 from serde_lab.errors import DataError, OptionError, SchemaError, StorageError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import Timeline
+from serde_lab.table.timeline.timeline import Timeline, WriteStat
 from serde_lab.verify import oracle
 from tests.pipeline.lab_table import (
     FIRST,
@@ -30,6 +32,7 @@ from tests.pipeline.lab_table import (
     table_of,
     write_parts,
 )
+from tests.pipeline.test_key_generators import KEYLESS
 from tests.pipeline.test_topologies import NO_BUCKETS, options_of
 
 SIMPLE = options_of("state", "SIMPLE")
@@ -262,6 +265,62 @@ def test_an_instant_may_span_batches(
     prepared.commit(*exchanges)
     assert len(table.table.timeline().completed()) == 2
     table.check()
+
+
+@pytest.mark.parametrize("kind", ["append", "keyless"])
+@pytest.mark.parametrize("seed", ["1", None])
+def test_batches_of_an_instant_share_no_file_group_and_no_made_key(
+    kind: str, seed: str | None, tmp_path: Path
+) -> None:
+    options = KEYLESS if kind == "keyless" else options_of("append", "SIMPLE")
+    inserts = {"hoodie.datasource.write.operation": "insert", "serde_lab.seed": seed}
+    table = LabTable(tmp_path, {**options, **inserts})
+    batches = [table_of([(name, n, 1, 1.0) for n in range(3)]) for name in "ab"]
+    parsed = parse_options(table.given({}))
+    prepared = PreparedWrite.of(Storage.open(table.path), batches[0].schema, parsed)
+    prepared.commit(*(InProcessExchange([batch.to_batches()]) for batch in batches))
+    rows = plan_snapshot(table.table).read()
+    assert sorted(rows["k"].to_pylist()) == ["a", "a", "a", "b", "b", "b"]
+    assert len(set(rows["_hoodie_record_key"].to_pylist())) == 6
+
+
+class Retried(InProcessExchange):
+    """The first attempt dies after its first file; the second has the same rows, in the order `again`."""
+
+    def __init__(self, rows: pa.RecordBatch, again: list[int]) -> None:
+        super().__init__([])
+        self.rows, self.again = rows, again
+
+    def run(self, plan: WritePlan) -> Iterator[WriteStat]:
+        def lost() -> Iterator[pa.RecordBatch]:
+            yield self.rows.slice(0, 6)
+            raise RuntimeError("the executor is lost")
+
+        with pytest.raises(RuntimeError, match="is lost"):
+            list(InProcessExchange([lost()]).run(plan))
+        return iter(InProcessExchange([iter([self.rows.take(pa.array(self.again))])]).run(plan))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_retried_task_whose_rows_change_their_order_is_refused(
+    in_order: bool, tmp_path: Path
+) -> None:
+    """Its files take rows as they come, so that rows of the first attempt's file would be lost or doubled."""
+    sizes = {
+        "hoodie.copyonwrite.insert.auto.split": "false",
+        "hoodie.copyonwrite.insert.split.size": "5",
+        "hoodie.datasource.write.operation": "bulk_insert",
+    }
+    table = LabTable(tmp_path, options_of("bulk", "SIMPLE", **sizes))
+    rows = table_of([("a", n, 1, 0.0) for n in range(12)]).combine_chunks().to_batches()[0]
+    parsed = parse_options(table.given({}))
+    prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, parsed)
+    if in_order:
+        prepared.commit(Retried(rows, list(range(12))))
+        assert sorted(plan_snapshot(table.table).read()["n"].to_pylist()) == list(range(12))
+    else:
+        with pytest.raises(StorageError, match="had their rows in different orders"):
+            prepared.commit(Retried(rows, list(range(11, -1, -1))))
 
 
 def test_batches_that_replace_cannot_follow_one_another(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import OptionError, StorageError
+from serde_lab.pipeline.commit.table_services import clean_now
 from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.table.timeline.timeline import Instant, Timeline
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable
+from tests.pipeline.test_topologies import moved
 
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
 BEGIN = "hoodie.datasource.read.begin.instanttime"
@@ -180,3 +183,55 @@ def test_changes_that_were_archived_are_refused_but_for_all_of_them(tmp_path: Pa
         read(table, as__of__instant=commits[1].instant)
     assert changes(table, "000").num_rows == 7
     assert changes(table, commits[-2].completion)["n"].to_pylist() == [6]
+
+
+def test_the_moment_of_the_first_archived_write_is_refused(tmp_path: Path) -> None:
+    """Its file was cleaned, and the clean archived."""
+    options = {
+        **PARTITIONED,
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+    }
+    table = LabTable(tmp_path, options)
+    commits = [table.upsert(moved([("a", 1, number, 0.0)], "x")) for number in range(2)]
+    # from now on there is nothing to clean
+    for number in range(4):
+        table.upsert(moved([("b", 1, number, 0.0)], f"y{number}"))
+    assert not any(i.action == "clean" for i in table.table.timeline().instants())
+    for commit in commits:
+        with pytest.raises(OptionError, match=r"was archived"):
+            read(table, as__of__instant=commit.instant)
+
+
+def test_a_moment_is_refused_from_the_plan_of_a_clean_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    off = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    table = LabTable(tmp_path, off)
+    first, *_ = [table.upsert([("a", 1, number, 0.0)]) for number in range(3)]
+    assert read(table, as__of__instant=first.instant).num_rows == 1
+    completes = Timeline.create_completed
+
+    def dies(timeline: Timeline, instant: Instant, content: bytes) -> Instant:
+        if instant.action == "clean":
+            raise StorageError("the driver dies")
+        return completes(timeline, instant, content)
+
+    monkeypatch.setattr(Timeline, "create_completed", dies)
+    with pytest.raises(StorageError, match="the driver dies"):
+        clean_now(table.table, 1)
+    monkeypatch.undo()
+    with pytest.raises(OptionError, match="need were cleaned"):
+        read(table, as__of__instant=first.instant)
+    clean_now(table.table, 1)
+    with pytest.raises(OptionError, match="need were cleaned"):
+        read(table, as__of__instant=first.instant)
+
+
+def test_a_clean_that_keeps_less_counts_beside_a_later_one(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {"hoodie.clean.commits.retained": "1"})
+    commits = [table.upsert([("a", 1, number, 0.0)]) for number in range(5)]
+    table.upsert([("a", 1, 5, 0.0)], hoodie__clean__commits__retained="4")
+    with pytest.raises(OptionError, match="need were cleaned"):
+        read(table, as__of__instant=commits[2].instant)

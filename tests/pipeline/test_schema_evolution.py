@@ -11,8 +11,12 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError, SchemaError
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
-from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
+from serde_lab.table.storage.storage import Storage
+from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, table_of
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +72,11 @@ LAST = pa.schema(
         ("late", pa.date32()),
     ]
 )
+
+OPTIMISTIC = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+}
 
 
 def rows(schema: pa.Schema, numbers: range, ts: int) -> pa.Table:
@@ -278,3 +287,25 @@ def test_keys_keep_their_text_when_their_columns_become_wider(
     else:
         table.upsert(second)
     assert table.check().fingerprint.rows == 2
+
+
+@pytest.mark.parametrize("mode", ["single writer", "optimistic"])
+@pytest.mark.parametrize("operation", ["upsert", "delete", "delete_partition"])
+def test_a_column_that_another_writer_added_before_the_lock_is_not_taken_away(
+    operation: str, mode: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**PARTITIONED, **(OPTIMISTIC if mode == "optimistic" else {})})
+    table.upsert([("a", n, 1, 0.0) for n in range(8)])
+    rows = table_of([("a", 0, 5, None)])
+    if operation == "delete":
+        rows = rows.select(["k", "n", "p"])
+    asked = {"hoodie.datasource.write.operation": operation}
+    if operation == "delete_partition":
+        asked["hoodie.datasource.write.partitions.to.delete"] = "p 0"
+    options = parse_options({**table.given({}), **asked}, table.table.config)
+    prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, options)
+    wider = table_of([("a", n, 2, 0.0) for n in range(8)])
+    table.upsert(wider.append_column("more", pa.array([7] * 8, pa.int64())))
+    with pytest.raises(SchemaError, match="were changed by another writer meanwhile: 'more'"):
+        prepared.commit(InProcessExchange([rows.to_batches()]))
+    assert plan_snapshot(table.table).read()["more"].to_pylist() == [7] * 8

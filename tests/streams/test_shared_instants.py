@@ -59,18 +59,23 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "state": (MOR, {"hoodie.index.type": "FLINK_STATE", "serde_lab.topology": "state"}),
     "bloom": (COW, {"hoodie.index.type": "BLOOM", "serde_lab.topology": "bloom"}),
     "step3": (COW, {"hoodie.index.type": "SIMPLE", "serde_lab.topology": "step3"}),
+    "step3, mor": (MOR, {"hoodie.index.type": "SIMPLE", "serde_lab.topology": "step3"}),
 }
+APPEND = {"hoodie.index.type": "SIMPLE", "serde_lab.topology": "append", "serde_lab.seed": None}
 
 
 def stream_in(folder: Path | Storage, kind: str = "cow", **limits: Any) -> SmallStream:
     """A stream in one process; `limits` without their common prefix."""
-    table_type, options = KINDS[kind]
+    table_type, options = (COW, APPEND) if kind == "append" else KINDS[kind]
     given = {f"serde_lab.stream.{name}": value for name, value in limits.items()}
     if "serde_lab.topology" in options:
         given |= {"hoodie.bucket.index.num.buckets": None, "serde_lab.rows_per_frame": "1"}
     storage = folder if isinstance(folder, Storage) else Storage.open(folder)
     stream = SmallStream(
-        storage, table_type=table_type, options={**NO_SERVICES, **options, **given}
+        storage,
+        operation="insert" if kind == "append" else "upsert",
+        table_type=table_type,
+        options={**NO_SERVICES, **options, **given},
     )
     stream.start()
     return stream
@@ -249,6 +254,22 @@ def test_a_batch_that_fails_takes_no_earlier_one_with_it(kind: str, tmp_path: Pa
     stream.living.flush()
     check_readers(stream.storage, seen_after(seen_after({}, FIRST), rows))
     check_file_groups(stream.storage)
+
+
+def test_a_late_task_of_an_appended_batch_that_failed_doubles_nothing(tmp_path: Path) -> None:
+    stream = stream_in(tmp_path, "append", batches_per_commit=10)
+    stream.send(0, [("p", "a", 1, "zero")])
+    assert stream.living is not None
+    exchange = FailingExchange([batches([("p", "b", 1, "one")])])
+    with stream.living.begin(MicroBatch("one", 1), SCHEMA) as write:
+        assert write is not None
+        with pytest.raises(LabError, match="lost the tasks' answers"):
+            write.commit(exchange)
+    stream.send(1, [("p", "b", 1, "one")])
+    with pytest.raises(ConcurrentWrite, match="completed while a task was still writing"):
+        InProcessExchange.run(exchange, exchange.plan)
+    stream.living.flush()
+    assert sorted(read_by_us(stream.storage)["k"].to_pylist()) == ["a", "b"]
 
 
 def test_a_file_that_could_not_be_removed_is_removed_by_the_next_batch(

@@ -12,7 +12,7 @@ two a heartbeat protects its instant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
@@ -189,19 +189,20 @@ class Coordinator:
         operation: str,
         stats: Iterable[WriteStat],
         schema: str,
-        replaced: Replaced | None = None,
+        replaced: Callable[[], Replaced | None] = lambda: None,
         extra: Mapping[str, str] | None = None,
     ) -> Commit:
         """Make the instant's files visible; `schema` is the table's Avro schema, "" if unknown.
 
-        `replaced`: the file groups that they replace. `extra`: further extra metadata of the commit. A
-        failing storage is tried several times. Raises ConcurrentWrite if someone rolled the instant back or
-        took the table, WriteConflict if an optimistic write conflicts with a commit since it began.
+        `replaced` tells the file groups that they replace; it is called once no other writer can commit any
+        more. `extra`: further extra metadata of the commit. A failing storage is tried several times. Raises
+        ConcurrentWrite if someone rolled the instant back or took the table, WriteConflict if an optimistic
+        write conflicts with a commit since it began.
         """
         with self.turn(operation):
             if self._since is not None:
                 schema = self._since.schema_to_state(self.table, schema, instant)
-            metadata = commit_metadata(operation, stats, schema, replaced, extra)
+            metadata = commit_metadata(operation, stats, schema, replaced(), extra)
             if self._since is not None and self.optimism is not None:
                 self._since.check(self.table, self.optimism.rules, instant, metadata)
             commit = self._complete(instant, metadata)

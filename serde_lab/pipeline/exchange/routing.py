@@ -224,7 +224,7 @@ class Task:
 
     @property
     def first_row(self) -> int:
-        """The first sequence number of its rows; no two rows of an instant share one."""
+        """The first number of its rows; no two batches of an instant share one."""
         return (self.plan.batch << 40) + self.rows_before
 
     def bind(self) -> BoundSerde:

@@ -81,10 +81,11 @@ class ByBucket:
         plan = self.plan
         path, bucket = key
         assert isinstance(bucket, int)
-        # without keys every write makes its own file groups; and the id of a replaced group must never be
+        # without keys every batch makes its own file groups; and the id of a replaced group must never be
         # used again
         own = plan.table.is_keyless or plan.operation.replaces or plan.fresh_file_ids
-        return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
+        drawn = plan.seed ^ int(plan.instant) ^ plan.batch << 64
+        return bucket_file_id(bucket, path, drawn if own else plan.seed)
 
     def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
         assert located is None, "a bucket follows from the key alone"

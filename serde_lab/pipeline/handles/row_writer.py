@@ -48,7 +48,7 @@ def _enveloped(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     rows_before = 0
     for batch in task.source(batches):
         with timeline.phase("keygen"):
-            place = RowPlace(plan.instant, task.partition, rows_before)
+            place = RowPlace(plan.instant, task.partition, task.first_row + rows_before)
             enveloped = enveloped_records(plan, stored_form(batch, plan.source_schema), place)
             count_null_elements(enveloped, timeline)
         rows_before += batch.num_rows
@@ -85,8 +85,8 @@ class RowWriter:
         assert plan.index is not None
         self.plan, self.timeline, self._task = plan, task.timeline, task
         self._room = plan.index.sizing.rows_per_new_file(plan.index.record_bytes)
-        # no other write or task can draw the same ids
-        self._seed = f"{plan.seed}/{plan.instant}/{task.partition}"
+        # no other batch or task can draw the same ids
+        self._seed = f"{plan.seed}/{plan.instant}/{plan.batch}/{task.partition}"
         self._open: dict[str, _OpenFile] = {}
         self._files: dict[str, int] = {}
         self._done: list[WriteStat] = []
@@ -142,6 +142,9 @@ class RowWriter:
             format=plan.base_file_format,
             task_partition=self._task.partition,
             inflight_path=plan.inflight_path,
+            rows_before=self._task.first_row,
+            may_be_replaced=plan.spans,
+            split_by_order=True,
         )
         self._open[path] = _OpenFile(writer, self._room)
         return self._open[path]

@@ -196,14 +196,25 @@ def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) ->
                 )
 
 
+_TAKES_AWAY = (Operation.DELETE, Operation.DELETE_PARTITION)
+"""The operations that bring no rows: their columns are the table's."""
+
+
 def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
     """Refuse a write if another writer has changed the table's schema since this one was decided."""
-    settled = replace(options, fill_missing=True, reconcile=False)
-    now = evolved_schema(table, schema, settled).data
+    stored = table.data_schema()
+    if options.operation not in _TAKES_AWAY:
+        settled = replace(options, fill_missing=True, reconcile=False)
+        now = evolved_schema(table, schema, settled).data
+    elif stored is not None:
+        now = _record_schema(stored, table.config, ordered=True).data
+    else:
+        return
     if now.equals(schema.data):
         return
     names = dict.fromkeys([*schema.data.names, *now.names])
-    changed = [name for name in names if _field(now, name) != _field(schema.data, name)]
+    both = set(schema.data.names) & set(now.names)
+    changed = [n for n in names if n not in both or not now.field(n).equals(schema.data.field(n))]
     # the columns are the same, in another order
     listed = ", ".join(map(repr, changed)) or "all of them, by order"
     raise SchemaError(
@@ -219,10 +230,6 @@ def _siblings(schema: pa.Schema, path: str) -> list[str]:
     if above and (struct is None or not pa.types.is_struct(struct.type)):
         return _siblings(schema, above)
     return schema.names if struct is None else [f"{above}.{field.name}" for field in struct.type]
-
-
-def _field(schema: pa.Schema, name: str) -> pa.Field | None:
-    return schema.field(name) if name in schema.names else None
 
 
 def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:

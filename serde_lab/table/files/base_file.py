@@ -102,7 +102,7 @@ class BaseFileWriter:
     The file is built in memory and appears under its name only at `close`. `previous` is the path of the base
     file that this one replaces; None for a new file group. `inflight_path`, if given, is the instant's
     inflight file; once it is gone, nothing is written any more. Sequence numbers begin at `rows_before`.
-    `may_be_replaced` as in Writing.
+    `may_be_replaced` and `split_by_order` as in Writing.
     """
 
     def __init__(
@@ -120,12 +120,13 @@ class BaseFileWriter:
         inflight_path: str | None = None,
         rows_before: int = 0,
         may_be_replaced: bool = False,
+        split_by_order: bool = False,
     ) -> None:
         name = BaseFileName(file_id, write_token, instant)
         self.path = in_partition(partition_path, str(name))
         self._storage, self._name, self._previous = storage, name, previous
         self._partition_path = partition_path
-        self._writing = Writing(instant, inflight_path, may_be_replaced)
+        self._writing = Writing(instant, inflight_path, may_be_replaced, split_by_order)
         self._data_schema = data_schema.remove_metadata()
         self._format = format or BaseFileFormat()
         self._row_group_rows = max(1, self._format.row_group_bytes // _LEAST_ROW_BYTES)

@@ -34,7 +34,7 @@ from serde_lab.table.files.base_file import (
     RECORD_KEY,
     BaseFileReader,
 )
-from serde_lab.table.files.file_system_view import FileSlice
+from serde_lab.table.files.file_system_view import BaseFile, FileSlice
 from serde_lab.table.files.key_footer import DYNAMIC_V0, BloomFilter
 from serde_lab.table.storage.storage import Storage
 
@@ -107,21 +107,29 @@ class LookupCounts:
     files_read: int = 0
 
 
+def base_file_seen(slice_: FileSlice, index: str) -> BaseFile:
+    """The base file that has all keys of the file group, to an index that does not look into logs.
+
+    Raises TableError for a file group without one: its keys would be taken for new, and stored twice.
+    """
+    if slice_.base_file is None:
+        raise TableError(
+            f"file group {slice_.file_id} of partition {slice_.partition_path!r} has no base file yet,"
+            f" only logs, whose keys the {index} index does not cover",
+            hint="compact the table first, or write it with the index that it was written with",
+        )
+    return slice_.base_file
+
+
 def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
     """The files to give to BloomLookup, from the latest slices of a view.
 
-    Raises TableError for a file group without a base file, whose keys this index cannot see.
+    Raises TableError for a file group without a base file.
     """
-    found = []
-    for slice_ in slices:
-        if slice_.base_file is None:
-            raise TableError(
-                f"file group {slice_.file_id} of partition {slice_.partition_path!r} has no base file"
-                " yet, only logs, whose keys the BLOOM index does not cover",
-                hint="compact the table first, or write it with the index that it was written with",
-            )
-        found.append((slice_.partition_path, slice_.file_id, slice_.base_file.path))
-    return tuple(found)
+    return tuple(
+        (slice_.partition_path, slice_.file_id, base_file_seen(slice_, "BLOOM").path)
+        for slice_ in slices
+    )
 
 
 class BloomLookup:

@@ -73,6 +73,21 @@ def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
     return tuple(done)
 
 
+def earliest_kept_by(table: HoodieTable, clean: Instant) -> str:
+    """The earliest write whose files are all there in spite of `clean`, which may be pending.
+
+    A clean that keeps versions of files, as Apache Hudi's can, states none; then only the latest is sure.
+    """
+    timeline = table.timeline()
+    if not clean.is_completed:
+        # it may delete at any moment, or have died after it did
+        clean = replace(clean, state="requested")
+    stated = read_single(timeline.read(clean), table.storage.describe(timeline.path(clean)))
+    planned = (stated.get("earliestInstantToRetain") or {}).get("timestamp")
+    kept = stated.get("earliestCommitToRetain") or planned
+    return str(kept or stated.get("lastCompletedCommitTimestamp") or "")
+
+
 def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
     """The first of the last `commits_kept` commits; earlier if a savepoint or a pending instant is older."""
     known = tuple(instants)

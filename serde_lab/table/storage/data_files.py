@@ -162,12 +162,14 @@ class Writing:
     `inflight_path` is the instant's inflight file: while it exists, the instant was neither rolled back nor
     archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_be_replaced`: this worker's
     file may be removed before the instant completes, since another file of the instant replaces it or its
-    batch is given up; a late attempt must not write it again.
+    batch is given up; a late attempt must not write it again. `split_by_order`: which rows this file has
+    depends on the order in which the task saw them.
     """
 
     instant: str
     inflight_path: str | None
     may_be_replaced: bool = False
+    split_by_order: bool = False
 
 
 def place_data_file(
@@ -182,7 +184,8 @@ def place_data_file(
 
     Of several attempts at one path the first wins and the others change nothing, even long after the instant
     completed: attempts of one task write the same rows. Raises ConcurrentWrite, and leaves no file behind, if
-    the instant is no longer inflight.
+    the instant is no longer inflight; StorageError if the rows are split by their order and the attempts
+    differ: the rest of this task's rows would then be lost or doubled.
     """
     _check_inflight(storage, writing)
     create_partition_metadata(storage, partition_path, writing.instant)
@@ -191,6 +194,11 @@ def place_data_file(
         size = storage.size_bytes(path)
         if size is None:
             raise StorageError(f"{storage.describe(path)}: vanished while it was being written")
+        if writing.split_by_order and storage.get(path) != bytes(data):
+            raise StorageError(
+                f"{storage.describe(path)}: two attempts of a task had their rows in different orders",
+                hint="store or sort the source first: a shuffle in it gives its rows in any order",
+            )
         return size
     try:
         # a rollback may have run between the check above and the put
