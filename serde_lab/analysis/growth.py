@@ -6,6 +6,7 @@ module also holds the limits up to which growth counts as linear. Input is a run
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,14 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from serde_lab.analysis.ratios import Ratio, two_sided_t
 from serde_lab.analysis.rounding import rounded, text
 
 MOST_EXPONENT = 1.05
 """The greatest k that counts as linear growth."""
 MOST_LAST_STEP = 1.05
 """In the last step, seconds may grow by this times the growth of the swept value: from 3 to 10, by 3.5."""
-MOST_ERROR = 0.2
-"""A k with a greater standard error decides nothing."""
 FEWEST_POINTS = 4
 """With three unknowns, a curve passes through any three points."""
 
@@ -38,12 +38,13 @@ class GrowthPoint:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """seconds = a_s + b_s * value ** k; `k_error` is the standard error of k."""
+    """seconds = a_s + b_s * value ** k, and the 95 % interval of k; infinite if the points leave it open."""
 
     a_s: float
     b_s: float
     k: float
-    k_error: float = 0.0
+    k_low: float
+    k_high: float
 
     def seconds(self, value: float) -> float:
         """The curve at `value`."""
@@ -82,14 +83,15 @@ class Growth:
 
     @property
     def is_straight(self) -> bool | None:
-        """Whether k and the last step, rounded as shown, keep their limits; None if not known."""
+        """Whether the interval of k and the last step, as shown, keep their limits; None if not decided."""
         step, most = self.last_step, self.most_last_step
         if self.fit is None or self.missing or step is None or most is None:
             return None
-        if self.fit.k_error > MOST_ERROR:
-            return None
-        within_step = rounded("ratio", step) <= rounded("ratio", most)
-        return rounded("ratio", self.fit.k) <= MOST_EXPONENT and within_step
+        if rounded("ratio", step) > rounded("ratio", most):
+            return False
+        if rounded("ratio", self.fit.k_high) <= MOST_EXPONENT:
+            return True
+        return False if self.fit.k_low > MOST_EXPONENT else None
 
     @property
     def fits_memory(self) -> bool | None:
@@ -182,12 +184,14 @@ def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
             bounds=((0.0, 0.0, 0.1), (np.inf, np.inf, 4.0)),
             max_nfev=20_000,
         )
-    error = float(np.sqrt(covariance[2, 2]))
-    return Fit(float(a), float(b / n[-1] ** k), float(k), error if np.isfinite(error) else 0.0)
+    reach = float(np.sqrt(covariance[2, 2])) * two_sided_t(len(points) - 3)
+    return Fit(float(a), float(b / n[-1] ** k), float(k), float(k - reach), float(k + reach))
 
 
 def exponent(fit: Fit | None) -> str:
-    """k with its standard error, rounded; a dash if there is no curve."""
+    """k with its interval, rounded; a dash if there is no curve."""
     if fit is None:
         return text("ratio", None)
-    return f"{text('ratio', fit.k)} ± {text('ratio', fit.k_error)}"
+    known = math.isfinite(fit.k_low)
+    k = Ratio(fit.k, fit.k_low if known else None, fit.k_high if known else None, 0)
+    return f"{k.text} ({k.range})" if k.range else k.text

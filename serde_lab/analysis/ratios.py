@@ -172,7 +172,7 @@ def stated_ratio(arm: Mapping[str, Any], of: str = "") -> Ratio | None:
     if arm[f"{of}ratio_to_reference"] is None:
         return None
     low, high = arm[f"{of}ratio_interval"] or (None, None)
-    return Ratio(arm[f"{of}ratio_to_reference"], low, high, arm["rounds"])
+    return Ratio(arm[f"{of}ratio_to_reference"], low, high, arm[f"{of}ratio_rounds"])
 
 
 @dataclass(frozen=True, slots=True)

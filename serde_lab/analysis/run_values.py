@@ -109,8 +109,11 @@ class ArmValues:
         return value
 
     def per_record(self, metric: str) -> float | None:
-        """A metric's median divided by the rows; None without rows."""
+        """A metric's median divided by the rows, of SerDe by those of commits that have any; None without rows."""
         value, rows = self.figure(metric), self.rows
+        if metric == "serde_cpu_s":
+            with_serde = [one for one in self.summary["commits"] if one["serde_cpu_s"]]
+            rows = fsum(one["rows"] or 0 for one in with_serde) or rows
         return None if value is None or not rows else value / rows
 
     def verb_us(self, verb: str) -> float:

@@ -344,7 +344,8 @@ def _add_ratios(
     arms: list[dict[str, Any]], reference: str | None, timed: Mapping[str, Rounds]
 ) -> None:
     """Add the ratio of seconds to the reference's, the geometric mean over common rounds, its 95 % interval
-    (null for a single round), and how many rounds more would decide it: below 1 is faster than the reference.
+    (null for a single round), the number of common rounds, and how many more would decide it: below 1 is
+    faster than the reference.
     The same for the CPU time of all processes, under names that begin with `cpu_`.
 
     All are None for an arm that writes another kind of table than the reference.
@@ -359,4 +360,5 @@ def _add_ratios(
             arm[f"{of}ratio_to_reference"] = None if found is None else found.value
             measured = found is not None and found.low is not None
             arm[f"{of}ratio_interval"] = [found.low, found.high] if found and measured else None
+            arm[f"{of}ratio_rounds"] = None if found is None else found.rounds
             arm[f"{of}more_rounds"] = None if found is None else found.more_rounds

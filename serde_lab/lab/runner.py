@@ -110,9 +110,7 @@ def run_scenario(
             if todo or searching:
                 place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
-                warms_up = any(cell.warmup for cell in todo)
-                in_one = partial(_table_cells, shared=shared, warms_up=warms_up)
-                cells = in_one if point.at.of_shapes else _table_cells
+                cells = partial(_table_cells, shared=shared if point.at.of_shapes else None)
                 not_kept += _measure(
                     point, todo, place, writer, settings, progress, given_up, cells
                 )
@@ -210,7 +208,8 @@ def _measure(
         arms = Search(point, settings, writer, rounds, table_cells).run(work, progress)
         point = replace(point, arms=arms)
     else:
-        with closing(codec) if codec else table_cells(point, settings, work, progress) as cells:
+        here = closing(codec) if codec else table_cells(point, todo, settings, work, progress)
+        with here as cells:
             rounds.run(todo, cells)
     # the session's workers have ended: none is left who could tell the referee what the frames lack
     if isinstance(checks, CellChecks):
@@ -284,22 +283,23 @@ def chosen_points(
 @contextmanager
 def _table_cells(
     point: PreparedPoint,
+    todo: Sequence[CellPlan],
     settings: RunSettings,
     work: Path,
     progress: Progress,
     shared: SessionOfPoints | None = None,
-    warms_up: bool = True,
 ) -> Iterator[Cells]:
     """The cells of a point that writes tables, its set-up table written.
 
     They run in this process without Spark, in a Spark session, which may be `shared` with other points, or in
-    several sessions that take turns. `warms_up`: some of the cells warm the session up.
+    several sessions that take turns. A new session is warmed up for the arms whose warm-up rounds are not in
+    `todo`, since an earlier session has measured them.
     """
     scenario, sessions = point.scenario, point.peers.sessions
     all_in_the_jvm = any(arm.kind == "peer" or arm.control in FORMAT_CONTROLS for arm in point.here)
     tidy_heap = all_in_the_jvm or any(is_large(table.inputs) for table in point.tables)
     several = point.tables if writes_several(scenario) else ()
-    unwarmed = False
+    new = True
     with ExitStack() as stack:
         cells: Cells
         if scenario.measure.exchange != "spark":
@@ -318,7 +318,6 @@ def _table_cells(
                 session, new = shared.session(scenario, sessions[0], progress)
                 stack.callback(session.settle)
                 cells = measured.cells(session, work)
-                unwarmed = new and not warms_up
             else:
                 progress.message("starting Spark")
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))
@@ -326,16 +325,17 @@ def _table_cells(
         if any(table.inputs.setups for table in point.tables):
             progress.message("writing the set-up table")
         cells.set_up()
-        if unwarmed:
-            _warm_up(point, cells, progress)
+        if new:
+            _warm_up(point, {cell.arm for cell in todo if cell.warmup}, cells, progress)
         yield cells
 
 
-def _warm_up(point: PreparedPoint, cells: Cells, progress: Progress) -> None:
-    """Measure the warm-up rounds of a session that has missed those of the first point, and keep nothing."""
-    progress.message("warming up")
-    for number in range(point.scenario.measure.warmup):
-        for arm in point.here:
+def _warm_up(point: PreparedPoint, warmed: set[str], cells: Cells, progress: Progress) -> None:
+    """Measure the warm-up rounds of all arms but those `warmed`, and keep nothing."""
+    arms = [arm for arm in point.here if arm.name not in warmed]
+    for number in range(point.scenario.measure.warmup if arms else 0):
+        progress.message("warming up")
+        for arm in arms:
             name = f"warm-up-{number}-{arm.name}"
             with suppress(Exception):  # whatever an arm raises, it raises again when it counts
                 cells.cell(name, arm).measure()

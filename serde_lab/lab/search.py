@@ -21,7 +21,7 @@ from serde_lab.analysis.search import BEST, SearchedSide, search_of
 from serde_lab.files import write_whole
 from serde_lab.lab.cells.peer_arms import SessionPlan, plan_peers, session_settings
 from serde_lab.lab.header import arm_entry
-from serde_lab.lab.plan import cells_of
+from serde_lab.lab.plan import CellPlan, cells_of
 from serde_lab.lab.rounds import Cells, Rounds, rows_kind
 from serde_lab.lab.run_points import PreparedPoint
 from serde_lab.lab.run_settings import Progress, RunSettings
@@ -32,7 +32,9 @@ from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import candidate_arms, with_settings
 from serde_lab.scenario.model import Arm, Scenario
 
-OpenCells = Callable[[PreparedPoint, RunSettings, Path, Progress], AbstractContextManager[Cells]]
+OpenCells = Callable[
+    [PreparedPoint, Sequence[CellPlan], RunSettings, Path, Progress], AbstractContextManager[Cells]
+]
 
 _OF_MEMORY = 0.8
 """The share of the machine's memory that the heaps of sessions side by side may take."""
@@ -135,7 +137,8 @@ class Search:
                 continue
             place = work / f"from-round-{cells[0].round}"
             place.mkdir(exist_ok=True)
-            with self._open_cells(self._point_of(heat), self.settings, place, progress) as opened:
+            point = self._point_of(heat)
+            with self._open_cells(point, todo, self.settings, place, progress) as opened:
                 self._rounds.run(todo, opened)
             shutil.rmtree(place, ignore_errors=True)
 

@@ -256,6 +256,9 @@ def test_a_new_session_of_a_later_point_is_warmed_up_and_nothing_of_it_is_kept()
     at, arms = next(one for one in chosen if one[0].mark == "width-300")
     point: Any = SimpleNamespace(scenario=at.scenario, here=list(arms))
     cells: Any = Cells()
-    _warm_up(point, cells, Silent())
+    _warm_up(point, set(), cells, Silent())
     assert len(measured) == len(set(measured)) == 4
     assert discarded == measured
+    _warm_up(point, {"arrow"}, cells, Silent())
+    assert len(measured) == 6
+    assert all("internal_row" in name for name in measured[4:])

@@ -105,7 +105,10 @@ def test_no_format_is_praised_where_several_factors_differ(apart: Page) -> None:
 
 
 def test_the_answer_compares_within_one_execution_and_one_framing(ladder: Page) -> None:
-    assert "Of the 4 arms of one execution and framing, none beats the reference" in said(ladder)
+    assert (
+        "Of the 4 arms of one execution and framing, none is shown to beat the reference"
+        in said(ladder)
+    )
     assert re.fullmatch(
         r"the time of `pickle_dict`, the second fastest of its kind, over that of `pickle`,"
         r" the reference \(95 % interval [\d.]+ to [\d.]+\)",
@@ -135,7 +138,7 @@ def test_the_answer_says_what_whole_columns_give(ladder: Page, apart: Page) -> N
 def test_one_factor_is_named_as_the_cause(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, made_up.PICKLE_DICT))
     assert not [s for s in page.answer.sentences if s.tone == "warn"]
-    assert "No arm beats the reference" in said(page)
+    assert "No arm is shown to beat the reference" in said(page)
     page = page_of(
         tmp_path,
         (made_up.INTERNAL_1000, made_up.ARROW_1000),
@@ -164,7 +167,7 @@ def test_serde_that_takes_more_saves_nothing(tmp_path: Path) -> None:
 def test_overlapping_rounds_decide_nothing(tmp_path: Path) -> None:
     twin = replace(made_up.PICKLE, name="pickle_again")
     page = page_of(tmp_path, (made_up.PICKLE, twin), noise=0.2)
-    assert "not decided" in page.answer.figure_about or "No arm beats" in said(page)
+    assert "not decided" in page.answer.figure_about or "No arm is shown" in said(page)
     assert "in every one" not in said(page)
     assert "faster end to end" not in page.answer.figure_about
 

@@ -98,3 +98,12 @@ def test_three_points_have_no_curve() -> None:
 
 def test_a_run_without_a_sweep_has_no_growth() -> None:
     assert growth(summary(lambda n: n), {"measure": {}}) == []
+
+
+def test_a_k_whose_interval_reaches_beyond_the_limit_decides_nothing() -> None:
+    # five single samples, a tenth apart from the line: k alone would be within the limit
+    noise = dict(zip(VALUES, (1.05, 0.95, 1.03, 0.97, 1.0), strict=True))
+    (one,) = growth(summary(lambda n: 8 * n * noise[n]), CONTENT)
+    assert one.fit is not None
+    assert one.fit.k <= 1.05 < one.fit.k_high
+    assert one.is_straight is None

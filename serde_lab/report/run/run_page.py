@@ -216,7 +216,7 @@ def _reference_wins(
     wins, rounds = best.wins_against(second)
     alike = f"Of the {len(others) + 1} arms of one execution and framing, none"
     text = (
-        f"{'No arm' if of_all else alike} beats the reference: {notation.named(best.name)} wrote"
+        f"{'No arm' if of_all else alike} is shown to beat the reference: {notation.named(best.name)} wrote"
         f" {_written(best)}; {notation.named(second.name)}, the second fastest, took"
         f" {notation.seconds(second.seconds)}. {notation.named(best.name)} {_won(wins, rounds)}."
     )

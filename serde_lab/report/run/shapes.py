@@ -38,7 +38,7 @@ def growth_section(facts: RunValues) -> Section | None:
         return None
     lead = Sentence(
         "The curve is a + b n^k by least squares of relative errors, a and b not negative. a is the"
-        f" fixed cost of a commit; k up to {MOST_EXPONENT:g} counts as linear growth.",
+        f" fixed cost of a commit. Growth is linear if the 95 % interval of k ends by {MOST_EXPONENT:g}.",
         "muted",
     )
     blocks = (lead, _growth_figure(timed), growth_table(found), _memory(timed))
