@@ -259,6 +259,6 @@ def test_a_new_session_of_a_later_point_is_warmed_up_and_nothing_of_it_is_kept()
     _warm_up(point, set(), cells, Silent())
     assert len(measured) == len(set(measured)) == 4
     assert discarded == measured
-    _warm_up(point, {"arrow"}, cells, Silent())
+    _warm_up(point, {"arrow@width-300"}, cells, Silent())
     assert len(measured) == 6
     assert all("internal_row" in name for name in measured[4:])
