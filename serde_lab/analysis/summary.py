@@ -199,7 +199,7 @@ def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
 
 
 def _fresh_s(arm: Mapping[str, Any]) -> float | None:
-    """Seconds from a fresh session with everything in: its start, that of the workers, and a cold round.
+    """Seconds with everything in: the starts of session and workers, and a cold round.
 
     A warm round stands in for the cold one if none was measured. None if the session's start is not known.
     """

@@ -128,8 +128,13 @@ def _outside(facts: RunValues) -> Table | None:
             "worker_start_s", "workers' start", unit="s", about="Python workers, anew each cell"
         ),
         Column("session_start_s", "session's start", unit="s", about="once for all arms"),
-        Column("cold", "cold round", unit="s"),
-        Column("fresh_s", "from a fresh session", unit="s", about="both starts and a cold round"),
+        Column(
+            "cold",
+            "cold round",
+            unit="s",
+            about="the warm-up; all arms but its first meet a session that others have warmed",
+        ),
+        Column("fresh_s", "all together", unit="s", about="both starts and a cold round"),
     )
     rows = []
     for arm in facts.timed:
