@@ -28,20 +28,22 @@ _MOST_DECIMALS = 3
 class Ratio:
     """The geometric mean of a ratio over rounds, with its 95 % interval: Student's t on the logarithms.
 
-    `low` and `high` are None for a single round, which says nothing about noise.
+    `low` and `high` are None for a single round, which says nothing about noise. `among`: the ratio was
+    chosen from so many after they were seen, and its interval is that of all together (Bonferroni).
     """
 
     value: float
     low: float | None
     high: float | None
     rounds: int
+    among: int = 1
 
     @property
     def inverse(self) -> Ratio:
         """The ratio the other way round."""
         low = None if self.high is None else 1 / self.high
         high = None if self.low is None else 1 / self.low
-        return Ratio(1 / self.value, low, high, self.rounds)
+        return Ratio(1 / self.value, low, high, self.rounds, self.among)
 
     @property
     def decided(self) -> bool:
@@ -102,6 +104,11 @@ class Ratio:
         return f"{self.text} times" + (f" (95 % interval {self.range})" if self.range else "")
 
     @property
+    def chosen(self) -> str:
+        """What follows its interval if it was chosen from several; "" if not."""
+        return f", for the largest of {self.among} ratios" if self.among > 1 else ""
+
+    @property
     def at_least(self) -> str:
         """The interval's lower end, rounded down."""
         if self.low is None:
@@ -128,31 +135,34 @@ def _chance(ratio: Ratio, rounds: int) -> float:
     assert ratio.low is not None
     assert ratio.high is not None
     reach = math.log(ratio.high / ratio.low) / 2
-    spread = reach * math.sqrt(ratio.rounds) / two_sided_t(ratio.rounds - 1)
+    spread = reach * math.sqrt(ratio.rounds) / two_sided_t(ratio.rounds - 1, ratio.among)
     away = abs(math.log(ratio.value)) * math.sqrt(rounds) / spread
-    return 1 - float(special.nctdtr(rounds - 1, away, two_sided_t(rounds - 1)))
+    return 1 - float(special.nctdtr(rounds - 1, away, two_sided_t(rounds - 1, ratio.among)))
 
 
-def two_sided_t(freedom: float) -> float:
-    """How many standard errors a 95 % interval reaches to each side: Student's t."""
-    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
+def two_sided_t(freedom: float, among: int = 1) -> float:
+    """How many standard errors a 95 % interval reaches to each side: Student's t; `among` as of `Ratio`."""
+    return float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / among))
 
 
-def ratio_of(logs: Sequence[float]) -> Ratio:
-    """The ratio whose logarithm in each round is in `logs`; there is at least one."""
+def ratio_of(logs: Sequence[float], among: int = 1) -> Ratio:
+    """The ratio whose logarithm in each round is in `logs`; there is at least one. `among` as of `Ratio`."""
     values = np.asarray(logs, np.float64)
     mean = float(values.mean())
     if values.size < 2:
-        return Ratio(math.exp(mean), None, None, values.size)
+        return Ratio(math.exp(mean), None, None, values.size, among)
     error = float(values.std(ddof=1) / math.sqrt(values.size))
-    reach = error * two_sided_t(values.size - 1)
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), values.size)
+    reach = error * two_sided_t(values.size - 1, among)
+    low, high = math.exp(mean - reach), math.exp(mean + reach)
+    return Ratio(math.exp(mean), low, high, values.size, among)
 
 
-def paired_ratio(values: Mapping[int, float], others: Mapping[int, float]) -> Ratio | None:
-    """`values` over `others`, both by round; None without a common round."""
+def paired_ratio(
+    values: Mapping[int, float], others: Mapping[int, float], among: int = 1
+) -> Ratio | None:
+    """`values` over `others`, both by round; None without a common round. `among` as of `Ratio`."""
     logs = paired_logs(values, others)
-    return ratio_of(list(logs.values())) if logs else None
+    return ratio_of(list(logs.values()), among) if logs else None
 
 
 def paired_logs(values: Mapping[int, float], others: Mapping[int, float]) -> dict[int, float]:

@@ -109,7 +109,9 @@ class ArmValues:
         return value
 
     def per_record(self, metric: str) -> float | None:
-        """A metric's median divided by the rows, of SerDe by those of commits that have any; None without rows."""
+        """A metric's median divided by the rows, for SerDe those of commits that have any; None without
+        rows.
+        """
         value, rows = self.figure(metric), self.rows
         if metric == "serde_cpu_s":
             with_serde = [one for one in self.summary["commits"] if one["serde_cpu_s"]]

@@ -98,6 +98,19 @@ def test_the_rounds_asked_for_decide_four_of_five_times_and_one_less_does_not(
     assert shares[1] < 0.75
 
 
+def test_the_largest_of_several_ratios_is_seldom_called_one_when_all_are_equal() -> None:
+    drawn = np.random.default_rng(3).normal(0, 0.1, (4_000, 4, 6))
+    largest = drawn[np.arange(len(drawn)), drawn.mean(axis=2).argmax(axis=1)]
+    shares = [
+        np.mean(
+            [(found := ratio_of(list(one), among)).decided and found.value > 1 for one in largest]
+        )
+        for among in (1, 4)
+    ]
+    assert shares[0] > 0.06  # what a single ratio's interval would claim
+    assert shares[1] < 0.03
+
+
 def test_doubts_are_put_in_words() -> None:
     assert Ratio(0.5, 0.4, 0.8, 4).doubt == ""
     assert Ratio(0.5, 0.4, 0.8, 4).more_rounds == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import comb
 
 from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
@@ -166,15 +167,15 @@ def _of_formats(
     facts: RunValues, candidates: Sequence[ArmValues], of_all: bool
 ) -> tuple[str, str, tuple[Sentence, ...]]:
     """The fastest of `candidates` against the reference, or against the slowest if it is not among them."""
-    best = candidates[0]
+    best, among = candidates[0], len(candidates) - 1
     reference = facts.reference if facts.reference in candidates else None
     if reference is None and len(candidates) > 1:
-        reference = candidates[-1]
+        reference, among = candidates[-1], comb(len(candidates), 2)
     if reference is None:
         return (*_alone(best), ())
     if reference is best:
         return _reference_wins(best, candidates[1:], of_all)
-    return _pair(facts, best, reference)
+    return _pair(facts, best, reference, among)
 
 
 def _comparable(facts: RunValues, arms: Sequence[ArmValues]) -> Sequence[ArmValues]:
@@ -231,9 +232,9 @@ def _reference_wins(
 
 
 def _pair(
-    facts: RunValues, best: ArmValues, reference: ArmValues
+    facts: RunValues, best: ArmValues, reference: ArmValues, among: int
 ) -> tuple[str, str, tuple[Sentence, ...]]:
-    factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round)
+    factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round, among)
     wins, rounds = best.wins_against(reference)
     named = ", the reference," if reference is facts.reference else ", the slowest arm,"
     first, second = notation.named(best.name), notation.named(reference.name)
@@ -243,9 +244,8 @@ def _pair(
         f" {notation.plural(len(best.rounds), 'round')}). {first} {_won(wins, rounds)}"
     )
     if factor is not None and factor.range:
-        text += (
-            f"; the geometric mean of the ratios is {factor.text} (95 % interval {factor.range})"
-        )
+        interval = f"(95 % interval {factor.range}{factor.chosen})"
+        text += f"; the geometric mean of the ratios is {factor.text} {interval}"
     if rounds < FEWEST_ROUNDS:
         text += ", but that is too few rounds to decide"
     sentences = [Sentence(text + ".")]
