@@ -158,7 +158,7 @@ def ratio_of(logs: Sequence[float], among: int = 1) -> Ratio:
 
 
 def paired_ratio(
-    values: Mapping[int, float], others: Mapping[int, float], among: int = 1
+    values: Mapping[int, float], others: Mapping[int, float], *, among: int = 1
 ) -> Ratio | None:
     """`values` over `others`, both by round; None without a common round. `among` as of `Ratio`."""
     logs = paired_logs(values, others)

@@ -28,7 +28,7 @@ from serde_lab.analysis.cell_values import (
 from serde_lab.measure.metrics import DRIVER_PREFIX
 
 MATTERS = 1.1
-"""Strategies differ at a size if the slowest takes surely this times as long as the fastest, or more."""
+"""Strategies differ at a size if the slowest takes this times as long as the fastest, or more."""
 BATCHES_FOR_99 = 300
 _EARLY_FROM, _COMPARED = 10, 20
 """Late batches are compared with the 20 from the 10th on."""

@@ -234,7 +234,7 @@ def _reference_wins(
 def _pair(
     facts: RunValues, best: ArmValues, reference: ArmValues, among: int
 ) -> tuple[str, str, tuple[Sentence, ...]]:
-    factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round, among)
+    factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round, among=among)
     wins, rounds = best.wins_against(reference)
     named = ", the reference," if reference is facts.reference else ", the slowest arm,"
     first, second = notation.named(best.name), notation.named(reference.name)

@@ -84,8 +84,8 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     if not found.differences:
         return notation.NOTHING, "one strategy alone, or no valid timing", ()
     about = (
-        f"the size of a micro-batch of a {_TYPES[types[0]]} table from which on the slowest strategy surely"
-        f" takes {MATTERS:g} times as long as the fastest, or more"
+        f"the size of a micro-batch of a {_TYPES[types[0]]} table from which on the slowest strategy takes"
+        f" {MATTERS:g} times as long as the fastest, or more, as far as the batches of one session tell"
     )
     if first is None:
         return "at no size", about.replace("from which on", "at which"), sentences
