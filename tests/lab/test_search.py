@@ -121,7 +121,7 @@ def search(
     cells = MadeUpCells(stop)
 
     @contextmanager
-    def opened(point: Any, *_: object) -> Iterator[MadeUpCells]:
+    def opened(point: Any, *_: object, shared: object) -> Iterator[MadeUpCells]:
         cells.opened.append({arm.name for arm in point.arms})
         yield cells
 
