@@ -178,9 +178,8 @@ def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
     for name in _PLAIN:
         timing = name in _TIMES
         summary[name] = None if hidden and timing else _median(_of(values, name))
-    if (
-        entry.kind != "strategy"
-    ):  # what SerDe others have runs inside their tasks and is not measured
+    # what SerDe others have runs inside their tasks and is not measured
+    if entry.kind != "strategy":
         summary["serde_cpu_s"] = summary["serde_share"] = None
         for commit in summary["commits"]:
             commit["serde_cpu_s"] = None

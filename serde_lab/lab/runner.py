@@ -292,8 +292,8 @@ def _table_cells(
     """The cells of a point that writes tables, its set-up table written.
 
     They run in this process without Spark, in a Spark session, which may be `shared` with other points, or in
-    several sessions that take turns. A new session is warmed up for the arms whose warm-up rounds are not in
-    `todo`, since an earlier session has measured them.
+    several sessions that take turns. A new session is first warmed up for each arm without a warm-up round in
+    `todo`: an earlier session measured those rounds.
     """
     scenario, sessions = point.scenario, point.peers.sessions
     all_in_the_jvm = any(arm.kind == "peer" or arm.control in FORMAT_CONTROLS for arm in point.here)

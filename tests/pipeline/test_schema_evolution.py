@@ -16,6 +16,7 @@ from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
+from tests.faults.test_optimistic_writers import OPTIMISTIC
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, table_of
 
 pytestmark = pytest.mark.slow
@@ -72,11 +73,6 @@ LAST = pa.schema(
         ("late", pa.date32()),
     ]
 )
-
-OPTIMISTIC = {
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
-}
 
 
 def rows(schema: pa.Schema, numbers: range, ts: int) -> pa.Table:

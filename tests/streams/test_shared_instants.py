@@ -232,16 +232,23 @@ class FailingExchange(InProcessExchange):
         raise LabError("the driver lost the tasks' answers")
 
 
+def fail_batch(stream: SmallStream, number: int, rows: Sequence[Row]) -> FailingExchange:
+    """A batch whose tasks write and whose driver then fails."""
+    exchange = FailingExchange([batches(rows)])
+    assert stream.living is not None
+    with stream.living.begin(MicroBatch(stream.query, number), SCHEMA) as write:
+        assert write is not None
+        with pytest.raises(LabError, match="lost the tasks' answers"):
+            write.commit(exchange)
+    return exchange
+
+
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_batch_that_fails_takes_no_earlier_one_with_it(kind: str, tmp_path: Path) -> None:
     stream = stream_in(tmp_path, kind, batches_per_commit=10)
     stream.send(0, FIRST)
     assert stream.living is not None
-    exchange = FailingExchange([batches([("p", "a", 6, "failed"), ("s", "z", 6, "failed")])])
-    with stream.living.begin(MicroBatch("one", 1), SCHEMA) as write:
-        assert write is not None
-        with pytest.raises(LabError, match="lost the tasks' answers"):
-            write.commit(exchange)
+    exchange = fail_batch(stream, 1, [("p", "a", 6, "failed"), ("s", "z", 6, "failed")])
     assert pending(stream) == 1
     rows = [("p", "a", 7, "second")]
     stream.send(1, rows)
@@ -260,11 +267,7 @@ def test_a_late_task_of_an_appended_batch_that_failed_doubles_nothing(tmp_path: 
     stream = stream_in(tmp_path, "append", batches_per_commit=10)
     stream.send(0, [("p", "a", 1, "zero")])
     assert stream.living is not None
-    exchange = FailingExchange([batches([("p", "b", 1, "one")])])
-    with stream.living.begin(MicroBatch("one", 1), SCHEMA) as write:
-        assert write is not None
-        with pytest.raises(LabError, match="lost the tasks' answers"):
-            write.commit(exchange)
+    exchange = fail_batch(stream, 1, [("p", "b", 1, "one")])
     stream.send(1, [("p", "b", 1, "one")])
     with pytest.raises(ConcurrentWrite, match="completed while a task was still writing"):
         InProcessExchange.run(exchange, exchange.plan)

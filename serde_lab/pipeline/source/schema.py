@@ -202,14 +202,14 @@ _TAKES_AWAY = (Operation.DELETE, Operation.DELETE_PARTITION)
 
 def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
     """Refuse a write if another writer has changed the table's schema since this one was decided."""
-    stored = table.data_schema()
-    if options.operation not in _TAKES_AWAY:
-        settled = replace(options, fill_missing=True, reconcile=False)
-        now = evolved_schema(table, schema, settled).data
-    elif stored is not None:
+    if options.operation in _TAKES_AWAY:
+        stored = table.data_schema()
+        if stored is None:
+            return
         now = _record_schema(stored, table.config, ordered=True).data
     else:
-        return
+        settled = replace(options, fill_missing=True, reconcile=False)
+        now = evolved_schema(table, schema, settled).data
     if now.equals(schema.data):
         return
     names = dict.fromkeys([*schema.data.names, *now.names])

@@ -83,9 +83,12 @@ def earliest_kept_by(table: HoodieTable, clean: Instant) -> str:
         # it may delete at any moment, or have died after it did
         clean = replace(clean, state="requested")
     stated = read_single(timeline.read(clean), table.storage.describe(timeline.path(clean)))
-    planned = (stated.get("earliestInstantToRetain") or {}).get("timestamp")
-    kept = stated.get("earliestCommitToRetain") or planned
+    kept = stated.get("earliestCommitToRetain") or _earliest_planned(stated)
     return str(kept or stated.get("lastCompletedCommitTimestamp") or "")
+
+
+def _earliest_planned(plan: dict[str, Any]) -> str:
+    return (plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""
 
 
 def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
@@ -170,7 +173,7 @@ def _execute(table: HoodieTable, inflight: Instant) -> Cleaned:
             "failedDeleteFiles": [],
             "isPartitionDeleted": False,
         }
-    earliest = (plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""
+    earliest = _earliest_planned(plan)
     metadata = {
         "startCleanTime": inflight.time,
         "timeTakenInMillis": (time.perf_counter_ns() - started) // 1_000_000,
