@@ -85,6 +85,11 @@ class SelfTest:
         return _rate(self.plain_groups, lambda one: one.is_alarm or one.faster)
 
     @property
+    def let_through(self) -> Rate:
+        """Groups with a slowed side that passed; the other ones not detected stayed undecided."""
+        return _rate(self.slowed_groups, lambda one: one.level == "passed")
+
+    @property
     def false_alarms_held(self) -> bool:
         """Whether the interval's upper bound is at most 5 %."""
         return rounded_change(self.false_alarms.high) <= MOST_FALSE_ALARMS

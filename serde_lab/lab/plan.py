@@ -94,13 +94,15 @@ def visits(points: Sequence[tuple[SweepPoint, Sequence[Arm]]]) -> list[tuple[int
 
     A point is visited once. But all of `[shapes]` is divided by the first point, the middle: after a visit
     for its warm-up rounds, each of its rounds is a visit, and these are spread evenly over the other points.
-    So a session that grows faster, or a machine that grows slower, changes both sides of a ratio.
+    So a session that grows faster, or a machine that grows slower, changes both sides of a ratio. The seed
+    shuffles the other points, so that such a drift does not follow the values of a factor.
     """
     plans = cells_of_points(points)
     numbered = list(enumerate(plans))
     if not points[0][0].of_shapes:
         return numbered
     middle, others = plans[0], numbered[1:]
+    random.Random(points[0][0].scenario.measure.seed).shuffle(others)
     rounds = [list(one) for _, one in groupby(middle, key=lambda cell: cell.round)]
     warmup = [cell for one in rounds for cell in one if cell.warmup]
     measured = [one for one in rounds if not one[0].warmup]

@@ -356,6 +356,11 @@ def test_rows_of_a_batch() -> None:
         ([("gate", {"control": "x"})], "gate.control: there is no arm 'x'"),
         ([("gate", {"limit": [{"arm": "x", "relative": 1}]})], "gate.limit.1.arm: there is no arm"),
         ([("gate", {"limit": [{"arm": "a"}]})], "gate.limit.1: sets neither relative nor absolute"),
+        ([("gate", {"metrics": ["second"]})], "gate.metrics: 'second' is no metric of serde_lab; known are"),
+        (
+            [("gate", {"limit": [{"metric": "frame", "relative": 1}]})],
+            "gate.limit.1.metric: 'frame' is no metric of serde_lab; known are",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said(changes: list[tuple[str, Any]], expected: str) -> None:

@@ -93,6 +93,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
         "two_sided_alarms": _rate(result.two_sided_alarms),
         "detections": _rate(result.detections),
         "detections_held": result.detections_held,
+        "let_through": _rate(result.let_through),
         "smallest_effect": result.smallest_effect,
         "exit_status": result.exit_status,
         "plain_groups": [asdict(group) for group in result.plain_groups],
@@ -106,6 +107,7 @@ def _alone(result: SelfTest) -> dict[str, Any]:
         "false_alarms": _rate(result.false_alarms),
         "two_sided_alarms": _rate(result.two_sided_alarms),
         "detections": _rate(result.detections),
+        "let_through": _rate(result.let_through),
         "smallest_effect": result.smallest_effect,
         "rounds_needed": {f"{rate:g}": rounds_needed(result.pool, rate) for rate in RATES},
     }

@@ -50,6 +50,7 @@ def render_self_test(result: SelfTest, format: TextFormat = "table") -> str:
                 f"lower bound at least {shown_change(LEAST_DETECTIONS)}",
                 result.detections_held,
             ),
+            _rate_row("slowed, and passed", result.let_through, "reported", None),
         ),
         frozenset({"found", "of", "rate"}),
     )
@@ -68,12 +69,13 @@ def _alone(result: SelfTest) -> tuple[Table, ...]:
     return (
         text_table(
             "alone",
-            ("by one metric", "false alarms", "detections", "smallest effect", *needed),
+            ("by one metric", "false alarms", "detections", "passed", "smallest effect", *needed),
             [
                 (
                     name,
                     _rate(one.two_sided_alarms),
                     _rate(one.detections),
+                    _rate(one.let_through),
                     _effect(one),
                     *(_needed(one.pool, rate) for rate in RATES),
                 )

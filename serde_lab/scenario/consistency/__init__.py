@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from serde_lab.errors import RunError
+from serde_lab.measure.metrics import metric
 from serde_lab.scenario.consistency import arms, batches, data, table
 from serde_lab.scenario.consistency.kinds_of_run import (
     check_datasets,
@@ -43,8 +45,19 @@ def _gate(scenario: Scenario) -> Iterator[Problem]:
     names = [arm.name for arm in scenario.arms]
     if scenario.gate.control is not None:
         yield from unknown_arm("gate.control", scenario.gate.control, names)
+    for name in scenario.gate.metrics or ():
+        yield from _unknown_metric("gate.metrics", name)
     for number, limit in enumerate(scenario.gate.limits, 1):
         if limit.arm is not None:
             yield from unknown_arm(f"gate.limit.{number}.arm", limit.arm, names)
+        if limit.metric is not None:
+            yield from _unknown_metric(f"gate.limit.{number}.metric", limit.metric)
         if limit.relative is None and limit.absolute is None:
             yield Problem(f"gate.limit.{number}", "sets neither relative nor absolute")
+
+
+def _unknown_metric(key: str, name: str) -> Iterator[Problem]:
+    try:
+        metric(name)
+    except RunError as exc:
+        yield Problem(key, exc.message)
