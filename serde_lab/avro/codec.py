@@ -20,16 +20,18 @@ from importlib.resources import files
 from typing import Any, cast
 
 import fastavro
+import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from serde_lab.avro import decoder, encoder
 from serde_lab.avro.source import DamagedError, Source
 from serde_lab.avro.tree import fit, parse
 from serde_lab.avro.varint import Positions
-from serde_lab.errors import DecodeError, TableError
-from serde_lab.records.buffers import spans_of
+from serde_lab.errors import DataError, DecodeError, TableError
+from serde_lab.records.buffers import lengths_of, offsets_of, spans_of
 from serde_lab.records.plain_form import from_plain_batch, to_plain
-from serde_lab.records.schema import plain_schema
+from serde_lab.records.schema import is_list, plain_schema
 
 
 class AvroCodec:
@@ -134,3 +136,23 @@ def long_bytes(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def check_maps(path: str, array: pa.Array) -> None:
+    """Raise DataError naming the column if a map in `array` has a key twice: no map of Python or Java has."""
+    t = array.type
+    if pat.is_map(t):
+        ends = offsets_of(array)
+        keys = array.keys.slice(ends[0], ends[-1] - ends[0]).dictionary_encode()
+        map_of = np.repeat(np.arange(len(array)), lengths_of(array))
+        pairs = map_of * len(keys.dictionary) + keys.indices.to_numpy()
+        if len(np.unique(pairs)) < len(pairs):
+            raise DataError(
+                f"column {path!r} has a map with a key twice, which Avro's maps cannot have"
+            )
+        check_maps(f"{path}.value", array.items)
+    elif is_list(t):
+        check_maps(f"{path}.element", array.values)
+    elif pat.is_struct(t):
+        for index, field in enumerate(t):
+            check_maps(f"{path}.{field.name}", array.field(index))

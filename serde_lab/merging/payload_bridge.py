@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.codec import AvroCodec, check_maps
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.merging.merger import (
     MODEL,
@@ -260,6 +260,8 @@ class _Bridge:
         self._codec, self._avro = _codec(schema)
 
     def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            check_maps(name, column)
         found: list[bytes] = self._codec.encode(rows).to_pylist()
         return found
 

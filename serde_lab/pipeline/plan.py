@@ -24,10 +24,11 @@ from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import StrategyRecords, bind, strategy
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY, BaseFileFormat
+from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat
+from serde_lab.table.files.parquet_options import BaseFileFormat
 from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bloom_lookup import base_file_seen
 from serde_lab.table.index.bucket_index import bucket_of_file_id

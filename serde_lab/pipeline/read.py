@@ -1,9 +1,10 @@
 """Turns read options into a read plan: snapshot, read-optimized or incremental, at which times.
 
 The options have Hudi's own names; an unsupported one is refused by name. `as.of.instant` is compared with
-the times at which writes were requested, the ones in the rows' `_hoodie_commit_time`; the bounds of an
-incremental read with the times at which writes completed (in table version 6, which stores none,
-requested). So does Apache Hudi 1.2.0.
+the times at which writes were requested, the ones in the rows' `_hoodie_commit_time`: writes that were
+requested later do not count, even if they completed first. The bounds of an incremental read are compared
+with the times at which writes completed (in table version 6, which stores none, requested). So does Apache
+Hudi 1.2.0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -54,7 +55,11 @@ _MEANING: Mapping[str, str] = {
     _EXECUTION: "row or batch: how the strategy runs",
     "hoodie.metadata.enable": "false",
 }
-_DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
+# forms of a time, each with the milliseconds that it leaves out
+_DATES = {"%Y-%m-%d": 0, "%Y-%m-%d %H:%M:%S": 999, "%Y-%m-%d %H:%M:%S.%f": 0}
+# an incremental read that begins before any time takes all rows
+_EARLIEST = "1970"
+_OLD_ARCHIVE = ".hoodie/archived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +106,9 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
         raise OptionError(f"{_AS_OF} is for a snapshot, and {_QUERY} is {query}")
     return ReadOptions(
         query=cast(QueryType, query),
-        begin=_time(reader, _BEGIN, "000"),
-        end=_time(reader, _END, "999"),
-        as_of=_time(reader, _AS_OF, "999"),
+        begin=_time(reader, _BEGIN),
+        end=_time(reader, _END),
+        as_of=_time(reader, _AS_OF),
         meta_columns=reader.flag(_META) or False,
         merger_classes=reader.names(_MERGERS),
         records=_records(reader, query),
@@ -153,7 +158,7 @@ def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
         optimised = options.query == "read_optimized"
         return plan_snapshot(table, read_optimised=optimised, columns=columns)
     _check_there(table, _AS_OF, options.as_of, lambda instant: instant.time)
-    return plan_snapshot(table, as_of=_completed_by(table, options.as_of), columns=columns)
+    return plan_snapshot(table, requested_by=options.as_of, columns=columns)
 
 
 def _plan_changes(
@@ -162,9 +167,11 @@ def _plan_changes(
     times = [_completion(i) for i in table.timeline().completed()]
     if options.end:
         _check_there(table, _END, options.end, _completion)
-    earlier = _archived(table) if options.begin < min(times, default="") else []
-    archived = [_completion(instant) for instant in earlier]
-    if archived and options.begin >= min(archived):
+    if options.begin >= _EARLIEST:
+        _check_history(table, _BEGIN, options.begin, min(times, default=""))
+    # an archived write may have completed after one that is still active
+    archived = [_completion(instant) for instant in _archived(table)]
+    if archived and min(archived) <= options.begin < max(archived):
         raise OptionError(
             f"{_BEGIN} is {options.begin}, and changes up to {max(archived)} were archived",
             hint=f"begin at that time, or before {min(archived)} for all rows",
@@ -207,12 +214,6 @@ def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | No
     return base if base is not None and base.instant in changed else None
 
 
-def _completed_by(table: HoodieTable, as_of: str) -> str:
-    """The latest completion time of the writes requested by `as_of`."""
-    times = [_completion(i) for i in table.timeline().completed() if i.time <= as_of]
-    return max(times, default=as_of)
-
-
 def _completion(instant: Instant | ArchivedInstant) -> str:
     return instant.completion_time or instant.time
 
@@ -227,8 +228,9 @@ def _check_there(
     timeline = table.timeline()
     times = {instant.time: time_of(instant) for instant in timeline.completed()}
     first = min(times.values(), default="")
-    archived = [time_of(instant) for instant in _archived(table)] if time < first else []
-    if archived and time >= min(archived):
+    _check_history(table, option, time, first)
+    archived = [time_of(instant) for instant in _archived(table)]
+    if archived and min(archived) <= time < max(first, *archived):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived: its files may be"
             " gone"
@@ -239,6 +241,15 @@ def _check_there(
         raise OptionError(
             f"{option} is {time}, and files that only writes before {times.get(kept, kept)} need"
             " were cleaned"
+        )
+
+
+def _check_history(table: HoodieTable, option: str, time: str, first: str) -> None:
+    """Raise OptionError for a time before the active timeline of a table whose archive has an older form."""
+    if table.config.layout_version == 1 and time < first and table.storage.list_files(_OLD_ARCHIVE):
+        raise OptionError(
+            f"{option} is {time}, and the timeline before {first} was archived in the form of table version"
+            " 6, which the lab does not read"
         )
 
 
@@ -254,16 +265,18 @@ def _data_columns(table: HoodieTable) -> tuple[str, ...]:
     return () if schema is None else tuple(n for n in schema.names if n not in META_NAMES)
 
 
-def _time(reader: OptionReader, key: str, rest_of_second: str) -> str:
-    """An instant time: digits as given, or a date with or without a time of day, in UTC."""
+def _time(reader: OptionReader, key: str) -> str:
+    """An instant time: digits as given, or a date with or without a time of day, in UTC.
+
+    As in Hudi, digits are compared as text, and a time of day without milliseconds is the end of its second.
+    """
     text = reader.text(key, "")
-    if not text or re.fullmatch(r"\d{1,13}|\d{17}", text):
+    if not text or re.fullmatch(r"\d{1,14}|\d{17}", text):
         return text
-    if re.fullmatch(r"\d{14}", text):
-        return text + rest_of_second
-    for form in _DATES:
+    for form, milliseconds in _DATES.items():
         try:
-            return format_instant_time(datetime.strptime(text, form))
+            moment = datetime.strptime(text, form) + timedelta(milliseconds=milliseconds)
+            return format_instant_time(moment)
         except ValueError:
             continue
     raise OptionError(

@@ -32,7 +32,7 @@ from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns, null_elements, scaled
-from serde_lab.records.schema import FILE_ID, INSTANT_TIME, holds_strings, values_at
+from serde_lab.records.schema import FILE_ID, INSTANT_TIME, holds_strings
 from serde_lab.serde.interface import Records
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.files.base_file import FILE_NAME
@@ -40,9 +40,6 @@ from serde_lab.table.timeline.timeline import WriteStat
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Prefix of a counter name; a column name follows. It counts null elements in that column's lists."""
-
-SEPARATORS = "[,:]"
-"""Pattern of the characters that separate the fields of a record key."""
 
 _FEWEST_ROWS = 8192
 _MOST_ROWS = 1 << 20
@@ -265,18 +262,12 @@ def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _check_arrival(task: Task, source: pa.RecordBatch, enveloped: pa.RecordBatch) -> None:
-    """Refuse records in a wrong bucket: `spark.dataframe.java_bucket` hashes texts whole, separators
-    included.
-    """
-    fields = [values_at(source, name) for name in task.plan.table.record_key_fields]
-    texts = [values for values in fields if pa.types.is_string(values.type)]
-    if not any(pc.any(pc.match_substring_regex(text, SEPARATORS)).as_py() for text in texts):
-        return
+    """Refuse records in a wrong bucket: the JVM computed it, and hashes texts whole, separators included."""
     target = BY_BUCKET.place(task.plan, Outgoing(enveloped, task.partition, source))
     wrong = np.flatnonzero(target != task.partition)
     if len(wrong):
         raise DataError(
-            f"record key {enveloped.column(0)[int(wrong[0])].as_py()!r} holds , or : in a value, and"
-            " Spark's own columns cannot determine its bucket",
+            f"Spark's own columns give the record key {enveloped.column(0)[int(wrong[0])].as_py()!r} another"
+            " bucket than its text has, as they do if a value holds , or :",
             hint="write it by upsert",
         )

@@ -106,8 +106,14 @@ def rows_by_value(values: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """All rows of a table in one batch."""
+    """All rows of a table in one batch. Raises DataError if a column has more than a batch holds."""
     batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        # Arrow's offsets have 32 bits, so it leaves such a column in chunks
+        raise DataError(
+            f"a column of {rows.num_rows:,} rows has more than 2 GiB of values, which one batch cannot hold",
+            hint="write fewer rows at once, or smaller blocks (hoodie.logfile.data.block.max.size)",
+        )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 

@@ -329,11 +329,12 @@ def plan_snapshot(
     table: HoodieTable,
     *,
     as_of: str | None = None,
+    requested_by: str | None = None,
     read_optimised: bool = False,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """Plan a read of the rows now, or as of `as_of`; `read_optimised` ignores the logs."""
-    view = table.view(as_of)
+    """Plan a read of the rows now, or as in `HoodieTable.view`; `read_optimised` ignores the logs."""
+    view = table.view(as_of, requested_by=requested_by)
     slices = view.latest_file_slices()
     if read_optimised:
         newest = {base.path for base in view.latest_base_files()}
@@ -362,14 +363,14 @@ def plan_incremental(
         for instant in view.visibility.completion_times
         if (done := view.visibility.completion_of(instant)) is not None and done > begin
     )
+    # log names carry the base's instant in layout 1, so any slice with logs may have changed
+    unknown = table.config.layout_version == 1
     slices = tuple(
         s
         for s in view.latest_file_slices()
-        if s.base_instant in changed or any(log.instant in changed for log in s.log_files)
+        if s.base_instant in changed
+        or any(unknown or log.instant in changed for log in s.log_files)
     )
-    if table.config.layout_version == 1:
-        # log names carry the base's instant there, so any slice with logs may have changed
-        slices = tuple(s for s in view.latest_file_slices() if s.log_files or s in slices)
     return _plan(table, slices, view.visibility, columns, False, changed)
 
 

@@ -47,6 +47,8 @@ _EMPTY_FOLDERS = (
     ".hoodie/.schema",
     ".hoodie/.temp",
 )
+_SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
+_NUMBERED_SCHEMA = "latest_schema"
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
 """Is there until the write that makes the table has completed."""
 
@@ -168,8 +170,14 @@ class HoodieTable:
         """The active timeline."""
         return Timeline(self.storage, self.config)
 
-    def view(self, as_of: str | None = None, own_instant: str | None = None) -> FileSystemView:
-        """The files now, or when nothing after `as_of` had completed.
+    def view(
+        self,
+        as_of: str | None = None,
+        own_instant: str | None = None,
+        requested_by: str | None = None,
+    ) -> FileSystemView:
+        """The files now, or when nothing after `as_of` had completed, or without those of instants requested
+        after `requested_by`.
 
         With `own_instant`, files of this pending instant count already; its own writer needs them.
 
@@ -177,7 +185,7 @@ class HoodieTable:
         """
         timeline = self.timeline()
         instants = timeline.instants()
-        visibility = visibility_of(instants, as_of)
+        visibility = visibility_of(instants, as_of, requested_by)
         if own_instant is not None:
             done = {**visibility.completion_times, own_instant: own_instant}
             visibility = replace(visibility, completion_times=done)
@@ -197,16 +205,30 @@ class HoodieTable:
         )
 
     def data_schema(self) -> pa.Schema | None:
-        """The data columns by the latest commit that states a schema; None for an empty table.
+        """The data columns by the latest write that states a schema; None for an empty table.
 
-        If no commit states one, the newest base file's.
+        If no write states one, the newest base file's. Raises TableError for a table of Hudi's schema on
+        read, whose columns are known by numbers: they may have been renamed.
         """
+        stated: tuple[str, str] | None = None
         for instant in reversed(self.timeline().completed()):
-            text = self.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
-            if text:
-                return data_schema(
-                    avro_to_arrow(json_object(text, f"instant {instant.time}: its schema"))
+            metadata = self.commit_metadata(instant)
+            if metadata.extra_metadata.get(_NUMBERED_SCHEMA):
+                raise TableError(
+                    f"{self.storage.url}: instant {instant.time} was written with"
+                    " hoodie.schema.on.read.enable, so columns may have been renamed; the lab knows them by"
+                    " name only"
                 )
+            text = metadata.extra_metadata.get(SCHEMA_KEY)
+            # a service states the columns from when it began; a write may have added one since
+            by_service = metadata.operation_type in _SERVICES
+            if text and (stated is None or not by_service):
+                stated = instant.time, text
+            if text and not by_service:
+                break
+        if stated is not None:
+            avro = json_object(stated[1], f"instant {stated[0]}: its schema")
+            return data_schema(avro_to_arrow(avro))
         bases = self.view().latest_base_files()
         if not bases:
             return None

@@ -360,10 +360,14 @@ def test_kinds_that_cannot_be_are_refused(field: str, says: str, tmp_path: Path)
     assert not (table.path / ".hoodie").exists()
 
 
+@pytest.mark.parametrize("index", ["BUCKET", "SIMPLE", "BLOOM", "FLINK_STATE"])
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
-def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path) -> None:
+def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path, index: str) -> None:
     """HUDI-7001: one key field under several partition fields, without the field's name."""
-    options = {**CUSTOM, **NO_TIMES, PARTITION: "x:SIMPLE,at:SIMPLE"}
+    of_index = {"hoodie.index.type": index}
+    if index != "BUCKET":
+        of_index["hoodie.bucket.index.num.buckets"] = "0"
+    options = {**CUSTOM, **NO_TIMES, **of_index, PARTITION: "x:SIMPLE,at:SIMPLE"}
     LabTable(tmp_path, options, TIMES).upsert(times(range(9), 1))
     place = tmp_path / "table/.hoodie/hoodie.properties"
     stated = parse_properties(place.read_text())
@@ -373,8 +377,12 @@ def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path) -
     }
     hudis_own = {key: text for key, text in stated.items() if not key.startswith("serde_lab")}
     place.write_text(format_properties(hudis_own))
-    plain = {"hoodie.datasource.write.recordkey.field": "k", PARTITION: "x,at"}
+    plain = {"hoodie.datasource.write.recordkey.field": "k", **of_index, PARTITION: "x,at"}
     with pytest.raises(TableError, match=r"record key 'k[0-9]' without the name of its field 'k'"):
+        LabTable(tmp_path, plain, TIMES).upsert(times(range(9), 2))
+    stated = hudis_own | {"hoodie.table.complex.keygen.encoding": "VALUE_ONLY"}
+    place.write_text(format_properties(stated))
+    with pytest.raises(TableError, match=r"encoding is VALUE_ONLY, so a record key lacks the name"):
         LabTable(tmp_path, plain, TIMES).upsert(times(range(9), 2))
 
 

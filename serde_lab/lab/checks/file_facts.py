@@ -17,12 +17,14 @@ from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
 from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, META_NAMES, MIN_KEY
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
+from serde_lab.table.files.parquet_options import columns_with_nan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.table_checks import CheckResult
 
 _UNORDERED = "INT96"
 """Parquet's type for old timestamps has no order, so no writer stores its statistics."""
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _DATA_BLOCKS = {"avro", "parquet", "hfile"}
 
 
@@ -132,9 +134,17 @@ def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
             columns = [metadata.row_group(number).column(i) for i in range(metadata.num_columns)]
             seen = sum(column.is_stats_set for column in columns)
             facts.statistics.add(f"{seen} of {len(columns)}")
-            facts.without_statistics += any(
-                not column.is_stats_set and column.physical_type != _UNORDERED for column in columns
-            )
+            facts.without_statistics += any(_lacks_statistics(file, column) for column in columns)
+
+
+def _lacks_statistics(file: pq.ParquetFile, column: pq.ColumnChunkMetaData) -> bool:
+    if column.is_stats_set or column.physical_type == _UNORDERED:
+        return False
+    if column.physical_type not in _FLOATS:
+        return True
+    # NaN has no place between minimum and maximum
+    whole = column.path_in_schema.partition(".")[0]
+    return not columns_with_nan(file.read(columns=[whole]))
 
 
 def _codecs(metadata: pq.FileMetaData) -> Iterator[str]:

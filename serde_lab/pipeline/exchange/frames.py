@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.pipeline.exchange.routing import Targets, Task, position_of
+from serde_lab.pipeline.exchange.routing import POSITION_BITS, Targets, Task, position_of
 from serde_lab.records.buffers import offsets_of
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records
 
@@ -27,9 +27,9 @@ ROUTED = pa.schema(
 )
 """The output of a sending task: one row per frame."""
 
-SHARD_SHIFT = 56
+SHARD_SHIFT = POSITION_BITS + 1
 """The shard is in the bits above the input position, so sorting by position also groups a task's shards."""
-INDEX_BIT = 1 << 55
+INDEX_BIT = 1 << POSITION_BITS
 """Set in the positions of index records' frames, so that they sort behind all others of their shard."""
 
 INDEX = "index_"

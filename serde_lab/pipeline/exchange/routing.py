@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.timed_serde import TimedSerde
 from serde_lab.pipeline.plan import WritePlan
@@ -63,12 +64,23 @@ def salts(partitions: int) -> npt.NDArray[np.int32]:
     return found
 
 
+_PARTITION_BITS, _ROW_BITS = 22, 33
+POSITION_BITS = _PARTITION_BITS + _ROW_BITS
+
+
 def position_of(partition: int, rows_before: int) -> int:
     """The input position of a frame's first record, by which frames that arrive in any order are sorted.
 
-    The input partition is in the upper bits, the row within it in the lower 40.
+    The input partition is in the upper 22 of 55 bits, the row within it in the lower 33. Raises DataError if
+    either is larger.
     """
-    return (partition << 40) | rows_before
+    if partition >> _PARTITION_BITS or rows_before >> _ROW_BITS:
+        raise DataError(
+            f"row {rows_before:,} of input partition {partition:,} has no position: an input has at most"
+            f" {1 << _PARTITION_BITS:,} partitions, each of at most {1 << _ROW_BITS:,} rows",
+            hint="repartition the source",
+        )
+    return (partition << _ROW_BITS) | rows_before
 
 
 def buckets_of(

@@ -86,7 +86,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
         given["extra"] = _of_time(times, given)
         if reader.text(_OPERATION, "upsert") in _APPENDING:
             given.setdefault("record_key_fields", ())
-        return replace(_new_table(given), merger_classes=classes)
+        return _hashing_keys(replace(_new_table(given), merger_classes=classes))
     _settle_strategy(given, stored)
     stored = _completed(stored, given, times)
     for key, value in times.items():
@@ -101,7 +101,18 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             raise OptionError(
                 f"this write states {key.replace('_', ' ')} {value!r}, but the existing table has {have!r}"
             )
-    return replace(stored, merger_classes=classes)
+    return _hashing_keys(replace(stored, merger_classes=classes))
+
+
+def _hashing_keys(table: TableConfig) -> TableConfig:
+    """`table`. Raises OptionError if its bucket index hashes a field that is none of the key's."""
+    for name in table.bucket_fields if table.bucket_count is not None else ():
+        if name not in table.record_key_fields:
+            raise OptionError(
+                f"hoodie.bucket.index.hash.field has {name!r}, which is not in the record key,"
+                f" {', '.join(table.record_key_fields)}"
+            )
+    return table
 
 
 def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:

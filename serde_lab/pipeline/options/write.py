@@ -23,9 +23,9 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.file_sizing import FileSizing
 from serde_lab.table.files.log_file import BlockFormat, LogFormat
+from serde_lab.table.files.parquet_options import BaseFileFormat
 
 OWN_PREFIX = "serde_lab.strategy."
 PARTIAL_UPDATES = "serde_lab.partial_updates"

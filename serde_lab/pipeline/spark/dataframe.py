@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
+    DataType,
     DateType,
     DecimalType,
     IntegerType,
@@ -35,8 +36,7 @@ from pyspark.sql.types import (
 )
 
 from serde_lab.pipeline.source.files import SourceFiles, readable
-from serde_lab.pipeline.stages import SEPARATORS
-from serde_lab.records.keys import DEFAULT_PARTITION
+from serde_lab.records.keys import DEFAULT_PARTITION, EMPTY_KEY, NULL_KEY
 from serde_lab.records.plain_form import LONGEST
 from serde_lab.records.schema import leads_into_struct
 
@@ -190,6 +190,7 @@ def _local(url: str) -> str:
 
 
 _INT_MAX = 0x7FFFFFFF
+_NO_EXPONENT = 6
 
 
 def handed_over(source: DataFrame, schema: pa.Schema) -> DataFrame:
@@ -240,11 +241,15 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")
     table = plan.table
-    # a key without a `,` is hashed whole, including the name of its field if the key contains it
-    named = len(table.record_key_fields) == 1 and plan.keygen.complex
-    for name in table.bucket_fields:
+    several = len(table.record_key_fields) > 1
+    # the order is that of the key
+    for name in (name for name in table.record_key_fields if name in table.bucket_fields):
         text = F.col(name).cast("string")
-        if named:
+        if several:
+            # what stands for null or an empty text in a key counts as these
+            text = F.when(~text.isin(NULL_KEY, EMPTY_KEY), text)
+        elif plan.keygen.complex:
+            # a key without a `,` is hashed whole, including the name of its field if the key contains it
             text = F.concat(F.lit(f"{name}:"), text)
         element = F.coalesce(_string_hash(spark, text), F.lit(0)).cast("long")
         wrapped = _to_int(wrapped * 31 + element)
@@ -281,15 +286,21 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
         return False
     if table.bucket_expressions:
         return False
-    plain = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
     identifying = (*table.record_key_fields, *table.partition_fields)
     if any(map(leads_into_struct, identifying)):
         return False
     return all(
-        isinstance(source.schema[name].dataType, plain | DecimalType)
-        for name in identifying
-        if name in source.columns
+        _is_plain(source.schema[name].dataType) for name in identifying if name in source.columns
     )
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether Spark's text of a value is that in keys and paths, whatever its settings."""
+    if isinstance(kind, DecimalType):
+        # with more digits, a small value has an exponent in a key, and in Spark only without ANSI mode
+        return kind.scale <= _NO_EXPONENT
+    whole = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
+    return isinstance(kind, whole)
 
 
 def path_and_key(source: DataFrame, plan: WritePlan) -> list[Column]:
@@ -310,7 +321,7 @@ def holds_separators(source: DataFrame, table: TableConfig) -> bool:
     ]
     if not texts:
         return False
-    held = [text.rlike(SEPARATORS) for text in texts]
+    held = [text.rlike("[,:]") for text in texts]
     return not source.where(functools.reduce(operator.or_, held)).isEmpty()
 
 

@@ -36,13 +36,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 
-from serde_lab.errors import DataError, OptionError
+from serde_lab.avro.codec import check_maps
+from serde_lab.errors import OptionError
 from serde_lab.records.plain_form import to_plain_batch
-from serde_lab.records.schema import RecordSchema, check_supported, is_list, plain_schema
+from serde_lab.records.schema import RecordSchema, check_supported, plain_schema
 from serde_lab.serde.avro.column_names import AvroColumnNames
 from serde_lab.serde.avro.datums import AvroColumns, AvroDatums, AvroRecords
 from serde_lab.serde.avro.frames import MARK, AvroFrames
@@ -93,7 +92,7 @@ class BoundAvro(BoundSerde):
     def from_arrow(self, batch: pa.RecordBatch) -> AvroRecords:
         plain = to_plain_batch(batch)
         for name, column in zip(plain.schema.names, plain.columns, strict=True):
-            _check_maps(name, column)
+            check_maps(name, column)
         plain = pa.record_batch(plain.columns, schema=plain_schema(self.schema.batch_schema))
         records = self._records.of_batch(self._columns, plain)
         if isinstance(records, AvroDatums) and self._draws_keys:
@@ -153,23 +152,3 @@ class AvroStrategy(Strategy):
             notes="values are physical (days, microseconds, a decimal as its fixed), as in Hudi's own "
             "Avro records; fastavro tries the branches of a union only inside nested columns",
         )
-
-
-def _check_maps(path: str, array: pa.Array) -> None:
-    """Raise DataError naming the column if a map of the plain `array` has a key twice."""
-    t = array.type
-    if pat.is_map(t):
-        keys = array.keys.dictionary_encode()
-        sizes: Any = np.diff(np.frombuffer(array.buffers()[1], np.int32, len(array) + 1))
-        map_of = np.repeat(np.arange(len(array)), sizes)
-        pairs = map_of * len(keys.dictionary) + keys.indices.to_numpy()
-        if len(np.unique(pairs)) < len(pairs):
-            raise DataError(
-                f"column {path!r} has a map with a key twice, which Avro's maps cannot have"
-            )
-        _check_maps(f"{path}.value", array.items)
-    elif is_list(t):
-        _check_maps(f"{path}.element", array.values)
-    elif pat.is_struct(t):
-        for index, field in enumerate(t):
-            _check_maps(f"{path}.{field.name}", array.field(index))

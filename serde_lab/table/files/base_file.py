@@ -1,15 +1,12 @@
 """Base files: Parquet with the five meta columns first and index data in the footer.
 
 Sources: HoodieRecord for the meta columns, HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for
-the footer's keys. The encodings are our own choice, by measurement: dictionaries pay off only for
-repeated values, shared prefixes shrink keys and sequence numbers, and integers and dates are written
-fastest, and nearly always smallest, as differences.
+the footer's keys. `parquet_options.py` says how the columns are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,12 @@ from serde_lab.errors import TableError
 from serde_lab.records.buffers import binary_array, parquet_errors
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
+from serde_lab.table.files.parquet_options import (
+    BaseFileFormat,
+    columns_with_nan,
+    parquet_options,
+    statistics_without,
+)
 from serde_lab.table.storage.data_files import (
     CREATE,
     MERGE,
@@ -68,32 +71,11 @@ CALENDAR = {"org.apache.spark.version": "3.5.0"}
 _LEAST_ROW_BYTES = 256
 """A row group has no more rows than if each had this many bytes."""
 _BATCH_ROWS = 64 * 1024
-_SAMPLE_ROWS = 4096
 CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 """The meta columns in which all rows of a write to one file have one value."""
 # the meta columns that carried-over rows keep
 _KEPT = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-
-
-@dataclass(frozen=True, slots=True)
-class BaseFileFormat:
-    """Compression and layout of base files. The level is always stated: pyarrow's default for gzip is the
-    slowest level, forty times the cost of zstd at 1.
-
-    `dictionaries`: columns that repeat their values have one. `page_bytes` and `row_group_bytes` are sizes
-    before compression.
-    """
-
-    codec: str = "zstd"
-    level: int | None = 1
-    dictionaries: bool = True
-    page_bytes: int = 1 << 20
-    row_group_bytes: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        if self.level is None and self.codec == "gzip":
-            object.__setattr__(self, "level", 6)  # Hudi's default
 
 
 class BaseFileWriter:
@@ -137,6 +119,8 @@ class BaseFileWriter:
         )
         self._out = pa.BufferOutputStream()
         self._parquet: Any = None
+        self._options: dict[str, Any] = {}
+        self._with_nan: frozenset[str] = frozenset()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._keys: list[pa.Array] = []
@@ -178,7 +162,8 @@ class BaseFileWriter:
         """
         self._flush()
         if self._parquet is None:
-            self._open(pa.Table.from_batches([], self._schema))
+            self._options = parquet_options(self._schema.empty_table(), self._format, frozenset())
+            self._open()
         self._parquet.add_key_value_metadata(self._footer())
         self._parquet.close()
         size = place_data_file(
@@ -233,15 +218,31 @@ class BaseFileWriter:
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
+        with_nan = columns_with_nan(rows)
         if self._parquet is None:
-            self._open(rows)
+            self._with_nan = with_nan
+            self._options = parquet_options(rows, self._format, with_nan)
+            self._open()
+        elif not with_nan <= self._with_nan:
+            self._with_nan |= with_nan
+            self._write_again()
         self._parquet.write_table(rows, row_group_size=self._row_group_rows)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
-    def _open(self, first_rows: pa.Table) -> None:
-        self._parquet = pq.ParquetWriter(
-            self._out, self._schema, **parquet_options(first_rows, self._format)
-        )
+    def _open(self) -> None:
+        self._out = pa.BufferOutputStream()
+        self._parquet = pq.ParquetWriter(self._out, self._schema, **self._options)
+
+    def _write_again(self) -> None:
+        """Write the row groups so far again: their file may no longer have statistics of some column."""
+        self._parquet.close()
+        before = pa.BufferReader(self._out.getvalue())
+        written = pq.ParquetFile(before, read_dictionary=[*CONSTANTS])
+        self._options |= statistics_without(self._with_nan, self._schema)
+        self._open()
+        for number in range(written.num_row_groups):
+            rows = written.read_row_group(number).cast(self._schema)
+            self._parquet.write_table(rows, row_group_size=self._row_group_rows)
 
     def _footer(self) -> dict[str, str]:
         bloom = BloomBuilder(self._appended + self._carried)
@@ -354,39 +355,3 @@ def sequence_numbers(prefix: str, first: int, rows: int) -> pa.StringArray:
             parts.append(pc.binary_join_element_wise(prefix, numbers, ""))
         start += count
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:
-    """pyarrow's options for writing a table; `rows` show which columns repeat their values."""
-    # a column has one encoding; columns not named here are plain
-    encodings = {
-        f.name: "DELTA_BINARY_PACKED"
-        for f in rows.schema
-        if pa.types.is_integer(f.type) or pa.types.is_date(f.type)
-    }
-    encodings |= {
-        n: "DELTA_BYTE_ARRAY" for n in (COMMIT_SEQNO, RECORD_KEY) if n in rows.schema.names
-    }
-    others = [field.name for field in rows.schema if field.name not in encodings]
-    return {
-        "compression": format.codec,
-        "compression_level": None if format.codec in ("none", "snappy") else format.level,
-        "use_dictionary": [
-            name for name in others if format.dictionaries and _repeats(rows.column(name))
-        ],
-        "column_encoding": encodings,
-        "store_schema": False,  # Arrow's own schema would only repeat Parquet's
-        "version": "2.6",
-        "data_page_version": "1.0",
-        "data_page_size": format.page_bytes,
-        "write_batch_size": 8192,
-    }
-
-
-def _repeats(column: pa.ChunkedArray) -> bool:
-    if pa.types.is_dictionary(column.type):
-        return True
-    if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
-        return False
-    sample = column.slice(0, _SAMPLE_ROWS)
-    return len(sample) == 0 or pc.count_distinct(sample).as_py() * 3 <= len(sample)

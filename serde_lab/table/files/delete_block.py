@@ -16,7 +16,7 @@ import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -29,12 +29,14 @@ import pyarrow.compute as pc
 from serde_lab.avro.codec import AvroCodec, hudi_schema, long_bytes
 from serde_lab.errors import DataError, DecodeError, TableError
 from serde_lab.records.buffers import data_of
+from serde_lab.records.conversion import fit
 
 # branches of the union, in Hudi's order of wrapper records
 NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
 _DECIMAL, _TIME, _TIMESTAMP = range(9, 12)
 _LOCAL_DATE = 12  # only inside an array; in the outer union this branch is the array
 _DECIMAL_SCALE, _DECIMAL_PRECISION = 15, 30  # of Hudi's DecimalWrapper, whatever the column has
+_EXACT = Context(prec=60)  # Python's own has 28 digits
 
 _LIST = hudi_schema("HoodieDeleteRecordList")
 _UNION = _LIST["fields"][0]["type"]["items"]["fields"][2]["type"]
@@ -91,16 +93,18 @@ def wrapped(ordering: pa.Array) -> tuple[int, pa.Array]:
 
 
 def _decimal_bytes(value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(_DECIMAL_SCALE))
-    if abs(unscaled) >= 10**_DECIMAL_PRECISION or value != Decimal(unscaled).scaleb(
-        -_DECIMAL_SCALE
-    ):
+    unscaled = int(value.scaleb(_DECIMAL_SCALE, _EXACT))
+    if abs(unscaled) >= 10**_DECIMAL_PRECISION or value != _decimal(unscaled):
         raise DataError(
             f"the ordering value {value} does not fit into decimal({_DECIMAL_PRECISION}, "
             f"{_DECIMAL_SCALE}), which is what a delete block holds"
         )
     # the fewest bytes that hold it, as BigInteger#toByteArray gives them
     return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _decimal(unscaled: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-_DECIMAL_SCALE, _EXACT)
 
 
 def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
@@ -112,15 +116,14 @@ def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> p
     elif branch == _DECIMAL:
         values = pa.array(
             [
-                None
-                if v is None
-                else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-_DECIMAL_SCALE)
+                None if v is None else _decimal(int.from_bytes(v, "big", signed=True))
                 for v in values.to_pylist()
             ],
             pa.decimal128(38, _DECIMAL_SCALE),
         )
     try:
-        return values.cast(kind)
+        # as the rows' own values are converted, so that the two compare as they did when both were written
+        return fit(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise TableError(
             f"{where}: has ordering values of type {values.type}; the table has {kind}"

@@ -98,9 +98,15 @@ class Visibility:
     pending: frozenset[str] = frozenset()
     as_of: str | None = None
     """A completion time (in layout 1 an instant time); later instants do not count."""
+    requested_by: str | None = None
+    """Instants requested later do not count."""
+    compacting: frozenset[str] = frozenset()
+    """Pending compactions."""
 
     def completion_of(self, instant: str) -> str | None:
         """When the instant completed, or None if its files do not count."""
+        if self.requested_by is not None and instant > self.requested_by:
+            return None
         known = self.completion_times.get(instant)
         if known is None:
             if instant in self.pending or not instant < self.start:
@@ -177,7 +183,7 @@ class FileSystemView:
                     )
                 group.bases.append(base)
         for log in sorted(self.files.log_files):
-            if self._counts(log.partition_path, log.file_id, log.instant):
+            if self._counts_log(log):
                 groups.setdefault((log.partition_path, log.file_id), _FileGroup()).logs.append(log)
         return {
             key: group.slices(*key, self.config.layout_version, self.visibility)
@@ -188,6 +194,12 @@ class FileSystemView:
         # readers look at the id: a replaced group stays hidden, whatever is written to it later
         replaced = (partition_path, file_id) in self._replaced
         return not replaced and self.visibility.completion_of(instant) is not None
+
+    def _counts_log(self, log: LogFile) -> bool:
+        if self.config.layout_version == 1 and log.instant in self.visibility.compacting:
+            # the name carries the instant of the base file to come; each block has its own
+            return (log.partition_path, log.file_id) not in self._replaced
+        return self._counts(log.partition_path, log.file_id, log.instant)
 
 
 @dataclass(slots=True)
@@ -267,7 +279,9 @@ def logs_of_unknown_age(files: TableFiles, visibility: Visibility) -> set[str]:
     }
 
 
-def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visibility:
+def visibility_of(
+    instants: Iterable[Instant], as_of: str | None = None, requested_by: str | None = None
+) -> Visibility:
     """The visibility that the instants of the active timeline imply."""
     known = tuple(instants)
     done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
@@ -280,6 +294,10 @@ def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visi
         start=start,
         pending=frozenset(i.time for i in known if not i.is_completed),
         as_of=as_of,
+        requested_by=requested_by,
+        compacting=frozenset(
+            i.time for i in known if not i.is_completed and i.action == "compaction"
+        ),
     )
 
 

@@ -27,7 +27,11 @@ import pyarrow.parquet as pq
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, SchemaError, TableError
 from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
-from serde_lab.table.files.base_file import BaseFileFormat, parquet_options
+from serde_lab.table.files.parquet_options import (
+    BaseFileFormat,
+    columns_with_nan,
+    parquet_options,
+)
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -247,7 +251,8 @@ def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
     """Encode rows as a whole Parquet file."""
     table = pa.Table.from_batches([rows])
     out = pa.BufferOutputStream()
-    with pq.ParquetWriter(out, rows.schema, **parquet_options(table, format)) as writer:
+    options = parquet_options(table, format, columns_with_nan(table))
+    with pq.ParquetWriter(out, rows.schema, **options) as writer:
         writer.write_table(table)
     return out.getvalue()
 

@@ -8,7 +8,7 @@ unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(
 
 Hudi stores neither the index nor the number of buckets nor the form of keys, and a key that is looked up
 in the wrong bucket, or in another form, is silently duplicated. `check_buckets` refuses a table with
-another index, number of buckets or form of keys than a write asks for.
+another index or number of buckets than a write asks for, `check_key_form` one with another form of keys.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes
+from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config
@@ -32,7 +33,6 @@ from serde_lab.table.table import HoodieTable
 
 _COLON, _COMMA = ord(":"), ord(",")
 _INT_MAX = 0x7FFFFFFF
-_NULL_VALUE, _EMPTY_VALUE = "__null__", "__empty__"
 
 
 def bucket_ids(
@@ -143,7 +143,7 @@ def hash_values(record_key: str, hash_fields: Sequence[str]) -> list[str | None]
             last, next_colon = next_colon, record_key.find(":", next_colon + 1)
         value = record_key[colon + 1 :] if end < 0 else record_key[colon + 1 : end]
         if not hash_fields or name in hash_fields:
-            values.append({_NULL_VALUE: None, _EMPTY_VALUE: ""}.get(value, value))
+            values.append({NULL_KEY: None, EMPTY_KEY: ""}.get(value, value))
         start = len(record_key) if end < 0 else end + 1
     return values or [record_key]
 
@@ -290,7 +290,7 @@ def _without_placeholders(
     ends: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.uint32]:
     """Replace the hashes of the null and empty placeholders by 0, as which both count."""
-    for text in (_NULL_VALUE, _EMPTY_VALUE):
+    for text in (NULL_KEY, EMPTY_KEY):
         for row in np.flatnonzero(hashes == np.uint32(string_hash(text))):
             if keys.data[starts[row] : ends[row]].tobytes() == text.encode():
                 hashes[row] = 0
@@ -298,6 +298,7 @@ def _without_placeholders(
 
 
 _FILES = 4
+_ENCODING = "hoodie.table.complex.keygen.encoding"
 
 
 def check_buckets(
@@ -339,6 +340,33 @@ def check_buckets(
         _check_keys(table, found, count, hash_fields)
 
 
+def check_key_form(table: HoodieTable) -> None:
+    """Raise TableError if record keys lack the name of their one field, as some releases wrote them under
+    several partition fields (HUDI-7001): under no index would a row be found again.
+    """
+    config = table.config
+    several = len(config.partition_fields) > 1 and config.key_generator != "CUSTOM"
+    if len(config.record_key_fields) != 1 or not several:
+        return
+    name = config.record_key_fields[0]
+    wrote = "as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be found"
+    if config.extra.get(_ENCODING) == "VALUE_ONLY":
+        raise TableError(
+            f"table {config.name}: {_ENCODING} is VALUE_ONLY, so a record key lacks the name of its field"
+            f" {name!r}, {wrote}"
+        )
+    bases = [s.base_file for s in table.view().latest_file_slices() if s.base_file is not None]
+    for base in bases[:_FILES]:
+        batch = next(BaseFileReader(table.storage, base.path).batches([RECORD_KEY]), None)
+        keys = pa.array([], pa.string()) if batch is None else batch.column(0)
+        bare = keys.filter(pc.invert(pc.starts_with(keys, f"{name}:")))
+        if len(bare):
+            raise TableError(
+                f"{table.storage.describe(base.path)}: holds the record key {bare[0].as_py()!r} without the"
+                f" name of its field {name!r}, {wrote}"
+            )
+
+
 def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
     """Hudi follows the rules that it stored, whatever a write asks for."""
     begun = [instant.time for instant in table.timeline().pending()]
@@ -368,15 +396,6 @@ def _check_keys(
     keys = batch.column(0)
     fields = table.config.record_key_fields
     place = table.storage.describe(found.base_file.path)
-    several = len(table.config.partition_fields) > 1 and table.config.key_generator != "CUSTOM"
-    bare = keys.filter(pc.invert(pc.starts_with(keys, f"{fields[0]}:")))
-    if len(fields) == 1 and several and len(bare):
-        # HUDI-7001
-        raise TableError(
-            f"{place}: holds the record key {bare[0].as_py()!r} without the name of its field"
-            f" {fields[0]!r}, as Apache Hudi 0.14.1 to 1.0.2 wrote it under several partition fields: its"
-            " row would not be found"
-        )
     wrong = bucket_ids(keys, fields, hash_fields, bucket_count) != bucket_of_file_id(found.file_id)
     if wrong.any():
         raise TableError(

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes
+from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
 from serde_lab.table.index.bucket_index import hash_values
 
 HASH_VALUE_MASK = 0x7FFFFFFF
@@ -251,8 +252,8 @@ def hash_texts(
 
 def _plain(values: pa.Array) -> pa.Array:
     """Replace placeholders by what they stand for."""
-    values = pc.if_else(pc.equal(values, "__null__"), "null", values)
-    return pc.if_else(pc.equal(values, "__empty__"), "", values)
+    values = pc.if_else(pc.equal(values, NULL_KEY), "null", values)
+    return pc.if_else(pc.equal(values, EMPTY_KEY), "", values)
 
 
 _P1, _P2, _P3, _P4, _P5 = (

@@ -23,9 +23,10 @@ import pyarrow as pa
 from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileFormat, BaseFileWriter
+from serde_lab.table.files.base_file import RECORD_KEY, BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.parquet_options import BaseFileFormat
 from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
 from serde_lab.table.index.hashing_metadata import (
     confirm_hashing_metadata,
