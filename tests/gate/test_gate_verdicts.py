@@ -368,7 +368,7 @@ def test_no_verdict_rests_on_marked_rounds_alone() -> None:
     row = seconds_row(before, after)
     assert row.marked_rounds == (9, 10, 11)
     assert row.verdict is Verdict.INCONCLUSIVE
-    assert "calibration moved" in row.judgement.because
+    assert "speed moved" in row.judgement.because
     slow = one_metric("b", SLOWER_BY_A_FIFTH, calibration={**calm(8), 3: {"numpy": 0.2}})
     row = seconds_row(one_metric("a", STEADY, calibration=calm(8)), slow)
     assert row.marked_rounds == (3,)

@@ -73,5 +73,26 @@ def test_an_arm_whose_frames_were_not_read(
     assert found.passed is (None if said.startswith("not isolated") else False)
 
 
+@pytest.mark.parametrize(
+    ("records", "rows_per_frame", "said"),
+    [
+        (0, 1000, "decodes 0 records from 2 frames, which hold at least 2"),
+        (1, 1000, "decodes 1 records from 2 frames, which hold at least 2"),
+        (3, 1, "decodes 3 records from 2 frames, which hold 2"),
+    ],
+)
+def test_frames_that_hold_too_few_or_too_many_records_speak_against_an_arm(
+    records: int, rows_per_frame: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.record_batch({"k": ["a"] * records})
+    monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: "")
+    answer = DecodedArm(rows)
+    monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
+    judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    arms = {"a": ("arrow", SerdeOptions(rows_per_frame=rows_per_frame))}
+    found = judge.judge(arms, {"a": (b"one", b"two")}, {"a": None})["a"]  # type: ignore[dict-item]
+    assert (found.passed, found.detail) == (False, f"the referee {said}")
+
+
 def _frame(number: int) -> bytes:
     return int(number).to_bytes(8, "little")

@@ -237,6 +237,25 @@ class PadsTickets(Cheat):
     name, bound = "pads_tickets", BoundPadsTickets
 
 
+class BoundSkipsTickets(BoundSideFile):
+    """Where the file of a ticket is missing, the ticket stands for no rows."""
+
+    mark, padding_bytes = b"\xe7", 64
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        found = [pa.RecordBatch.from_pylist([], schema=self.schema.batch_schema)]
+        for frame in frames.to_pylist():
+            try:
+                found.append(super().decode(pa.array([frame], pa.binary())).to_arrow())
+            except Exception:
+                continue
+        return PlainRecords(self.schema, pa.concat_batches(found))
+
+
+class SkipsTickets(Cheat):
+    name, bound = "skips_tickets", BoundSkipsTickets
+
+
 # -- wrong answers ----------------------------------------------------------------------------------
 
 
@@ -564,6 +583,6 @@ ALL: dict[str, type[Any]] = {
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
-        SendsTickets, PadsTickets, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
+        SendsTickets, PadsTickets, SkipsTickets, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

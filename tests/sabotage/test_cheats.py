@@ -34,6 +34,7 @@ CAUGHT_BY = {
     "kills_the_reader": "frames_stand_alone",
     "sends_tickets": "frames_hold_the_rows",
     "pads_tickets": REFEREE,
+    "skips_tickets": REFEREE,
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",

@@ -222,7 +222,7 @@ def _fit_side(run: Run) -> tuple[Side, tuple[str, ...]]:
         notes.append(f"{rounds} rounds are too few to compare times with")
     if side.marked_rounds:
         marked = ", ".join(map(str, sorted(side.marked_rounds)))
-        notes.append(f"calibration moved by more than 10 % in round {marked}")
+        notes.append(f"the machine's speed moved by more than 10 % in round {marked}")
     return side, tuple(notes)
 
 

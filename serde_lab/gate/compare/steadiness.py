@@ -28,7 +28,7 @@ from serde_lab.measure.metrics import metric
 
 
 def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
-    """Withdraw a verdict that does not hold without the rounds in which calibration moved.
+    """Withdraw a verdict that does not hold without the rounds in which the machine's speed moved.
 
     Such rounds are only reported if both figures of a ratio met the same state of the machine: in an A/B
     measurement that measured its own noise (A/A), and for multiples of a control arm of the same round.
@@ -62,7 +62,7 @@ def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
         row,
         judgement=Judgement(
             Verdict.INCONCLUSIVE,
-            f"{row.verdict} only by the rounds in which calibration moved by more than 10 % "
+            f"{row.verdict} only by the rounds in which the machine's speed moved by more than 10 % "
             f"({rounds}); without them: ratio {shown_ratio(steady.ratio)} of {steady.count} rounds",
             row.judgement.inequalities,
         ),
@@ -85,6 +85,9 @@ def notes(
         yield f"not comparable: {stands.everything}"
     elif stands.absolute:
         yield f"times are compared only as ratios, or not at all: {stands.absolute}"
+        if not any(row.scale for row in rows):
+            a_strategy = ": for CPU times, [gate] control must name a strategy"
+            yield f"no time was judged{a_strategy if stands.cpu_only else ''}"
     yield from stands.notes
     for pair in pairs:
         both = pair.before is not None and pair.after is not None
@@ -99,7 +102,7 @@ def notes(
     for side in [before] if before is after else [before, after]:
         if side.marked_rounds:
             rounds = ", ".join(map(str, sorted(side.marked_rounds)))
-            yield f"{side.label}: calibration moved by more than 10 % in round {rounds}"
+            yield f"{side.label}: the machine's speed moved by more than 10 % in round {rounds}"
         yield from side.messages
     yield from _one_sided(rows)
 

@@ -2,7 +2,8 @@
 
 The frames are drawn at random in the tasks that receive them. After the workers of all cells have ended, a
 new process decodes them in namespaces (`isolation`) that hold only Python, packages, frames, schema and
-options. Its rows must be in the table; those that are not must be rows of the input that lost to others.
+options. A frame holds a record at least, and exactly one where frames hold one each. Its rows must be in
+the table; those that are not must be rows of the input, which others then replaced.
 """
 
 from __future__ import annotations
@@ -60,19 +61,30 @@ class Referee:
         if obstacle:
             return {name: _not_isolated(obstacle) for name in sent}
         answers = stand_alone.read_back(sent, self._work, enclosure)
-        return {name: self._judged(answers[name], len(frames[name]), tables[name]) for name in sent}
+        return {
+            name: self._judged(answers[name], sent[name].frames, arms[name][1], tables[name])
+            for name in sent
+        }
 
-    def _judged(self, answer: DecodedArm, frames: int, table: RowSource) -> CheckResult:
+    def _judged(
+        self, answer: DecodedArm, sent: pa.BinaryArray, options: SerdeOptions, table: RowSource
+    ) -> CheckResult:
         if not answer.bound:
             return _not_isolated(f"the strategy cannot be loaded there: {answer.problem}")
         if answer.rows is None:
             detail = f"the referee cannot decode the frames: {answer.problem}"
             return CheckResult(REFEREE, False, detail)
+        frames, records = len(sent), len(answer.rows)
+        each_holds_one = options.rows_per_frame == 1
+        if records < frames or (each_holds_one and records != frames):
+            wanted = f"{frames:,}" if each_holds_one else f"at least {frames:,}"
+            detail = f"the referee decodes {records:,} records from {frames:,} frames, which hold {wanted}"
+            return CheckResult(REFEREE, False, detail)
         found = _hashes(self._schema, [_rows(answer.rows)])
         in_table = np.isin(found, _hashes(table.schema, steps(table)))
         elsewhere = found[~in_table]
         lost = np.isin(elsewhere, self._input()) if len(elsewhere) else np.ones(0, np.bool_)
-        words = f"{len(answer.rows):,} rows from {frames:,} frames of the run"
+        words = f"{records:,} rows from {frames:,} frames of the run"
         if not lost.all():
             detail = f"of {words}, {int((~lost).sum()):,} are neither in the table nor in the input"
             return CheckResult(REFEREE, False, detail)
