@@ -47,8 +47,10 @@ class Ratio:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves out 1."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+        """Whether the interval leaves out 1, with the decimals that it is shown with."""
+        if self.low is None or self.high is None:
+            return False
+        return not round(self.low, self._decimals) <= 1 <= round(self.high, self._decimals)
 
     @property
     def more_rounds(self) -> int | None:
