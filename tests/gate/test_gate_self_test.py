@@ -118,6 +118,7 @@ def test_the_proof_of_a_quiet_machine(control: bool) -> None:
 def test_a_gate_that_sleeps_or_cries_wolf_is_not_trusted() -> None:
     asleep = self_test(pool(900), PLAN, Policy(relative=0.2), effects=())
     assert not asleep.detections_held
+    assert asleep.let_through.hits == asleep.let_through.trials > 0
     assert asleep.exit_status == 1
     jumpy = Pool("x", 0.1, tuple(PoolRound(1.0 + n % 2 / 50, 1.2, 1.4, 1.0) for n in range(600)))
     wolf = self_test(jumpy, PLAN, effects=())
@@ -232,6 +233,7 @@ def test_pools_of_gate_smoke_hold_both_bounds_as_the_command_judges_them(file: P
     result = self_test(recorded, AB_LOOKS, policy, effects=())
     assert result.false_alarms_held, result.false_alarms
     assert result.detections_held, result.detections
+    assert result.let_through.high <= 0.05, result.let_through
 
 
 def test_a_pool_is_judged_by_the_command(

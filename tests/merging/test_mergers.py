@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serde_lab.errors import OptionError, SchemaError
+from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.merging.combiner import Entries, MergerCombiner, PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.merger import (
     COMMIT_TIME_STRATEGY,
@@ -71,6 +71,26 @@ def merged_all(merger: RecordMerger, versions: list[Version], left: bool = True)
 def same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
     """Bit by bit: NaN equals NaN, -0.0 does not equal 0.0."""
     return repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def test_the_bridge_refuses_a_map_that_no_payload_can_hold() -> None:
+    schema = RecordSchema(
+        pa.schema([("k", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))]), ("k",)
+    )
+    one, twice = (
+        pa.RecordBatch.from_arrays(
+            [pa.array(["k"]), pa.array([m], schema.data.field("m").type)], schema=schema.data
+        )
+        for m in ([("a", 1)], [("a", 1), ("a", 2)])
+    )
+    payload = f"{MODEL}.OverwriteWithLatestAvroPayload"
+    table = MergedTable(schema, {"hoodie.compaction.payload.class": payload})
+    assert same(AvroRecordMerger().merge(one, one, table).rows, one)
+    with pytest.raises(DataError, match="column 'm' has a map with a key twice"):
+        AvroRecordMerger().merge(one, twice, table)
+    # of a longer batch, only its own rows count
+    both = pa.concat_batches([twice, one])
+    assert same(AvroRecordMerger().merge(one, both.slice(1), table).rows, one)
 
 
 MERGERS = {"commit": CommitTimeMerger(), "event": EventTimeMerger(), "bridge": AvroRecordMerger()}

@@ -412,3 +412,14 @@ def test_deletes_of_absent_keys_write_no_data(way: str, tmp_path: Path) -> None:
     if way != "bucket":
         assert commit.stats == ()
     sees(tmp_path, [("x", f"k{n}", 1, "1") for n in range(20)])
+
+
+def test_a_bucket_is_made_of_the_keys_own_fields() -> None:
+    """Python's hash knows a key alone, and Spark's own columns any field."""
+    options = {**BASE, **LOCAL["bucket"], "hoodie.bucket.index.hash.field": "v"}
+    with pytest.raises(
+        OptionError, match=r"hash\.field has 'v', which is not in the record key, k"
+    ):
+        parse_options(options)
+    without = {key: text for key, text in options.items() if "num.buckets" not in key}
+    assert parse_options(without | BLOOM).table.index_type == "BLOOM"

@@ -13,8 +13,9 @@ import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.pipeline.commit.coordinator import Commit
-from serde_lab.pipeline.exchange.frames import in_order
+from serde_lab.pipeline.exchange.frames import INDEX_BIT, SHARD_SHIFT, in_order
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.exchange.routing import position_of
 from serde_lab.pipeline.handles import handle as write_handle
 from serde_lab.pipeline.handles.handle import WriteHandle
 from serde_lab.pipeline.options.write import parse_options
@@ -224,3 +225,13 @@ def test_an_option_that_cannot_be_is_refused_by_name(
     first = folder_of(tmp_path / "1", FIRST)
     with pytest.raises(OptionError, match=says):
         write(tmp_path / "t", first, **options)
+
+
+def test_positions_have_room_for_every_input_partition_that_is_taken() -> None:
+    """A bit of a position tells index records from others, and the bits above it are the shard."""
+    last = position_of((1 << 22) - 1, (1 << 33) - 1)
+    assert last < INDEX_BIT < 1 << SHARD_SHIFT
+    assert position_of(40_000, 0) > position_of(39_999, (1 << 33) - 1)
+    for partition, row in ((1 << 22, 0), (0, 1 << 33)):
+        with pytest.raises(DataError, match="has no position: an input has at most"):
+            position_of(partition, row)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import OptionError, StorageError
+from serde_lab.errors import OptionError, StorageError, TableError
+from serde_lab.pipeline import read as reading
 from serde_lab.pipeline.commit.table_services import clean_now
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.table.timeline.timeline import Instant, Timeline
+from serde_lab.table.timeline.history import ArchivedInstant
+from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable
@@ -127,9 +131,11 @@ def test_meta_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
 def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
     for text, expected in (
         ("20240506070809123", "20240506070809123"),
-        ("20240506070809", "20240506070809999"),
+        # compared as text: before all instants of its second
+        ("20240506070809", "20240506070809"),
         ("2024-05-06", "20240506000000000"),
-        ("2024-05-06 07:08:09", "20240506070809000"),
+        # the end of its second
+        ("2024-05-06 07:08:09", "20240506070809999"),
         ("2024-05-06 07:08:09.123", "20240506070809123"),
         ("000", "000"),
     ):
@@ -235,3 +241,109 @@ def test_a_clean_that_keeps_less_counts_beside_a_later_one(tmp_path: Path) -> No
     table.upsert([("a", 1, 5, 0.0)], hoodie__clean__commits__retained="4")
     with pytest.raises(OptionError, match="need were cleaned"):
         read(table, as__of__instant=commits[2].instant)
+
+
+def stated_anew(table: LabTable, operation: str = "UPSERT", **stated: str) -> None:
+    """The last commit's metadata with another operation and these extra values."""
+    opened = table.table
+    timeline = opened.timeline()
+    last = timeline.completed()[-1]
+    metadata = opened.commit_metadata(last)
+    extra = {**metadata.extra_metadata, **stated}
+    changed = replace(metadata, operation_type=operation, extra_metadata=extra)
+    content = changed.to_bytes(opened.config.layout_version)
+    (table.path / timeline.path(last)).write_bytes(content)
+
+
+@pytest.mark.parametrize("operation", ["COMPACT", "CLUSTER"])
+def test_a_service_that_began_before_a_column_was_added_does_not_take_it_away(
+    operation: str, tmp_path: Path
+) -> None:
+    """Apache Hudi's services state the columns that the table had when they began."""
+    table, _ = written(tmp_path, {})
+    columns = read(table).schema.names
+    last = table.table.timeline().completed()[-1]
+    schema = json.loads(table.table.commit_metadata(last).extra_metadata[SCHEMA_KEY])
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "x"]
+    stated_anew(table, operation, schema=json.dumps(schema))
+    assert read(table).schema.names == columns
+    stated_anew(table, schema=json.dumps(schema))
+    assert "x" not in read(table).schema.names
+
+
+def test_a_table_of_hudis_schema_on_read_is_refused(tmp_path: Path) -> None:
+    table, _ = written(tmp_path, {})
+    stated_anew(table, latest_schema='{"max_column_id": 3}')
+    with pytest.raises(
+        TableError, match=r"schema\.on\.read\.enable, so columns may have been renamed"
+    ):
+        read(table)
+    with pytest.raises(TableError, match=r"schema\.on\.read\.enable"):
+        table.upsert(SECOND)
+
+
+def test_logs_beside_a_pending_compaction_of_version_6_are_read(tmp_path: Path) -> None:
+    """Their names carry the instant of the compaction, and their blocks the writes' own."""
+    table = LabTable(tmp_path, {**MOR, "hoodie.write.table.version": "6"})
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    first, second = (instant.time for instant in table.table.timeline().completed())
+    expected = table.expected()
+    assert table.logs()
+    planned = str(int(second) - 1)
+    (table.path / f".hoodie/{planned}.compaction.requested").write_bytes(b"")
+    for log in list(table.path.rglob(".*.log.*")):
+        log.rename(log.with_name(log.name.replace(first, planned)))
+    found = rows_match(read(table), expected, table.rules)
+    assert found.passed, found.detail
+    assert changes(table, first).num_rows == len({row[:2] for row in SECOND})
+
+
+def test_changes_before_an_archive_of_version_6_are_refused_but_for_all_of_them(
+    tmp_path: Path,
+) -> None:
+    table = LabTable(tmp_path, {"hoodie.write.table.version": "6"})
+    commits = [table.upsert([("a", number, number, 0.0)]) for number in range(4)]
+    place = table.path / ".hoodie"
+    (place / "archived").mkdir(exist_ok=True)
+    for commit in commits[:2]:
+        for file in place.glob(f"{commit.instant}.*"):
+            file.rename(place / "archived" / file.name)
+    for begin in (commits[0].instant, commits[1].instant):
+        with pytest.raises(OptionError, match="was archived in the form of table version 6"):
+            changes(table, begin)
+    with pytest.raises(OptionError, match="was archived in the form of table version 6"):
+        read(table, as__of__instant=commits[1].instant)
+    assert changes(table, "000").num_rows == 4
+    assert changes(table, commits[2].instant)["n"].to_pylist() == [3]
+
+
+def test_an_archived_write_may_have_completed_after_an_active_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {})
+    first, second, third = (table.upsert([("a", n, n, 0.0)]) for n in range(3))
+    late = str(int(second.completion) + 1)
+    archived = [
+        ArchivedInstant(str(int(first.instant) - 9), done, "commit", b"", b"")
+        for done in (str(int(first.instant) - 5), late)
+    ]
+    monkeypatch.setattr(reading, "_archived", lambda _: archived)
+    with pytest.raises(OptionError, match=f"changes up to {late} were archived"):
+        changes(table, second.completion)
+    with pytest.raises(OptionError, match="was archived: its files may be gone"):
+        changes(table, "000", second.completion)
+    assert changes(table, third.completion).num_rows == 0
+
+
+def test_time_travel_leaves_out_what_was_requested_later_and_completed_first(
+    tmp_path: Path,
+) -> None:
+    table = LabTable(tmp_path, PARTITIONED)
+    first = table.upsert(moved([("a", 1, 1, 0.0)], "x"))
+    second = table.upsert(moved([("b", 1, 1, 0.0)], "y"))
+    done = str(int(second.completion) + 1000)
+    for file in (table.path / ".hoodie/timeline").glob(f"{first.instant}_*"):
+        file.rename(file.with_name(file.name.replace(first.completion, done)))
+    assert read(table, as__of__instant=first.instant)["k"].to_pylist() == ["a"]
+    assert sorted(read(table, as__of__instant=second.instant)["k"].to_pylist()) == ["a", "b"]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import serde_lab
@@ -182,9 +182,20 @@ def test_reading_an_empty_table_gives_no_rows(spark: SparkSession, tmp_path: Pat
     assert serde_lab.read(spark, str(tmp_path / "t")).columns == ["k", "n", "ts"]
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), min_size=1))
-@settings(deadline=None, max_examples=5)
-def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[str]) -> None:
+@given(
+    st.lists(
+        st.none()
+        | st.sampled_from(["", "__null__", "__empty__"])
+        | st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+        min_size=1,
+    ),
+    st.sampled_from([("k", "n"), ("n", "k"), ("n",), ("k",)]),
+)
+@example(["__null__", "__empty__", "", None, "x"], ("n", "k"))
+@settings(deadline=None, max_examples=6)
+def test_the_jvms_bucket_is_the_workers_bucket(
+    spark: SparkSession, texts: list[str | None], hashed: tuple[str, ...]
+) -> None:
     from serde_lab.pipeline.exchange.routing import buckets_of
     from serde_lab.pipeline.spark.dataframe import java_bucket
     from serde_lab.records.keys import KeyGenerator
@@ -192,19 +203,40 @@ def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[
     from serde_lab.table.config import TableConfig
 
     # what a key holds besides field:value pairs is taken apart by rules of its own in both
-    texts = [text for text in texts if not set(text) & {",", ":"}] or ["x"]
-    data = pa.record_batch({"k": pa.array(texts), "n": pa.array(range(len(texts)))})
+    texts = [text for text in texts if not set(text or "") & {",", ":"}] or ["x"]
+    data = pa.record_batch({"k": pa.array(texts, pa.string()), "n": pa.array(range(len(texts)))})
     schema = RecordSchema(data.schema, ("k", "n"))
-    table = TableConfig("t", ("k", "n"), bucket_count=7)
+    table = TableConfig("t", ("k", "n"), bucket_count=7, bucket_fields=hashed)
     expected = buckets_of(KeyGenerator(schema).record_keys(data), table)
 
     class Plan:
         schema, targets, buckets = RecordSchema(data.schema, ("k", "n")), 7, 7
-        table = TableConfig("t", ("k", "n"), bucket_count=7)
+        table = TableConfig("t", ("k", "n"), bucket_count=7, bucket_fields=hashed)
 
     df = spark.createDataFrame([(t, i) for i, t in enumerate(texts)], "k string, n long")
     found = df.select("n", java_bucket(df, Plan()).alias("b")).orderBy("n").collect()  # type: ignore[arg-type]
     assert [row.b for row in found] == expected.tolist()
+
+
+def test_the_jvm_finds_no_bucket_where_its_text_may_have_no_exponent(spark: SparkSession) -> None:
+    from serde_lab.pipeline.spark.dataframe import computes_keys
+    from serde_lab.table.config import TableConfig
+
+    for scale, finds in ((6, True), (7, False)):
+        df = spark.createDataFrame([], f"k decimal(20, {scale})")
+        assert computes_keys(df, TableConfig("t", ("k",), bucket_count=7)) is finds
+
+
+def test_a_filter_keeps_rows_with_nan(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes NaN for the greatest value, and skips row groups by their statistics."""
+    rows = [("a", 1, 1.0, 1.0), ("b", 1, float("nan"), float("nan"))]
+    df = spark.createDataFrame(rows, "k string, ts long, x double, f float")
+    nested = df.selectExpr("*", "named_struct('x', x) s")
+    options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k"}
+    serde_lab.write(nested, str(tmp_path / "t"), options)
+    found = serde_lab.read(spark, str(tmp_path / "t"))
+    for condition in ("x > 5", "f > 5", "s.x > 5", "x = double('NaN')", "x <> 1.0"):
+        assert [row.k for row in found.where(condition).collect()] == ["b"], condition
 
 
 OLD = [

@@ -12,6 +12,13 @@ from scipy import stats
 
 from serde_lab.analysis.ratios import Ratio, paired_ratio, ratio_of
 
+
+def test_an_interval_that_is_shown_to_reach_1_decides_nothing() -> None:
+    assert not Ratio(0.922, 0.852, 0.998, 5).decided
+    assert Ratio(0.922, 0.852, 0.998, 5).range == "0.85 to 1.00"
+    assert Ratio(0.922, 0.852, 0.993, 5).decided
+
+
 TIMES = st.lists(st.floats(0.01, 100), min_size=2, max_size=8)
 LOGS = st.lists(st.floats(-3, 3), min_size=2, max_size=8)
 

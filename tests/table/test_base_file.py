@@ -17,13 +17,13 @@ from serde_lab.table.files.base_file import (
     MAX_KEY,
     META_NAMES,
     MIN_KEY,
-    BaseFileFormat,
     BaseFileReader,
     BaseFileWriter,
     base_file_name,
     sequence_numbers,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
+from serde_lab.table.files.parquet_options import BaseFileFormat
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage
 
@@ -280,3 +280,32 @@ def test_pages_are_of_the_size_that_the_format_says(tmp_path: Path) -> None:
         sizes.append((tmp_path / str(place) / written.path).stat().st_size)
     # each page has a header
     assert sizes[1] > sizes[0]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_column_with_a_nan_has_no_statistics_in_any_row_group(first: int, local: Storage) -> None:
+    """Readers on the JVM take NaN for the greatest value, and pyarrow leaves it out of the range."""
+    kinds = pa.struct([("y", pa.float32()), ("z", pa.int64())])
+    schema = pa.schema(
+        [("id", pa.string()), ("x", pa.float64()), ("s", kinds), ("w", pa.float64())]
+    )
+    base = writer(local, data_schema=schema, format=BaseFileFormat(row_group_bytes=256))
+    for number in range(3):
+        value = float("nan") if number == first else 1.0
+        row = {"id": str(number), "x": value, "s": {"y": value, "z": number}, "w": 1.0}
+        base.append(pa.array([str(number)]), pa.RecordBatch.from_pylist([row], schema))
+    path = base.close().path
+    file = pq.ParquetFile(local.local_path(path))
+    assert file.metadata.num_row_groups == 3
+    for group in range(3):
+        columns = [
+            file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)
+        ]
+        without = {c.path_in_schema for c in columns if not c.is_stats_set}
+        assert without == {"x", "s.y", "s.z"}
+    found = BaseFileReader(local, path).read(["id", "x", "_hoodie_commit_time"])
+    assert found["id"].to_pylist() == ["0", "1", "2"]
+    assert str(found["x"].to_pylist()) == str(
+        [float("nan") if n == first else 1.0 for n in range(3)]
+    )
+    assert set(found["_hoodie_commit_time"].to_pylist()) == {T1}

@@ -155,6 +155,20 @@ def test_ordering_values_of_every_type(values: pa.Array, branch: int) -> None:
     assert content.to_pybytes()[8 + 1 + 4 + 3] == 2 * branch
 
 
+def test_an_ordering_value_becomes_a_wider_type_as_in_a_row() -> None:
+    narrow = pa.array([0.7, 0.1], pa.float32())
+    content = encode_deletes(pa.array(["a", "b"]), "p", (narrow,))
+    found = decode_deletes(content, (pa.float64(),), "f")
+    assert found.ordering[0].to_pylist() == [0.7, 0.1]
+
+
+def test_decimals_keep_all_digits_that_a_delete_block_has() -> None:
+    text = "123456789012345.678901234567891"
+    values = pa.array([Decimal(text), Decimal(f"-{text}")], pa.decimal128(30, 15))
+    content = encode_deletes(pa.array(["a", "b"]), "p", (values,))
+    assert decode_deletes(content, (values.type,), "f").ordering == (values,)
+
+
 def deletes(*records: tuple[str, object]) -> pa.Buffer:
     """A delete block by a plain writer, whose union may differ from record to record."""
     import io
