@@ -150,13 +150,9 @@ class PreparedWrite:
         they commit from now on. Raises ConcurrentWrite naming the other writer.
         """
         with self.coordinator.hold(self.options.operation, keeps) as outermost:
-            if outermost and self.makes_table and not self.coordinator.table.is_stored:
-                raise ConcurrentWrite(
-                    f"{self.coordinator.table.storage.url}: another writer made the table anew meanwhile",
-                    hint="write again",
-                )
             if outermost:
                 # another writer may have written since we opened the table
+                self.coordinator.check_stored()
                 check_unchanged(self.coordinator.table, self.schema, self.options)
             yield
 

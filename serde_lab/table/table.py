@@ -185,12 +185,15 @@ class HoodieTable:
         """
         timeline = self.timeline()
         instants = timeline.instants()
+        # the timeline is read before the files, so a commit in between stays invisible as a whole
+        files = list_table_files(self.storage)
+        while _cleans(now := timeline.instants()) != _cleans(instants):
+            # a clean in between may have taken files that belong to the older timeline
+            instants, files = now, list_table_files(self.storage)
         visibility = visibility_of(instants, as_of, requested_by)
         if own_instant is not None:
             done = {**visibility.completion_times, own_instant: own_instant}
             visibility = replace(visibility, completion_times=done)
-        # the timeline is read before the files, so a commit in between stays invisible as a whole
-        files = list_table_files(self.storage)
         if self.config.layout_version == 2 and (unknown := logs_of_unknown_age(files, visibility)):
             archived = LsmHistory(self.storage, self.config.history_folder).completions(unknown)
             done = {**archived, **visibility.completion_times}
@@ -255,6 +258,10 @@ class HoodieTable:
 
     def _stored_properties(self) -> dict[str, str]:
         return parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
+
+
+def _cleans(instants: Sequence[Instant]) -> list[Instant]:
+    return [instant for instant in instants if instant.action == "clean"]
 
 
 def _is_of_metadata_table(key: str) -> bool:

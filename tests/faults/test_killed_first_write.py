@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from serde_lab.errors import ConcurrentWrite, OptionError
+from serde_lab.errors import ConcurrentWrite, OptionError, StorageError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.faults.killed_driver import KillPoint, StepStorage, do, kill
 from tests.faults.small_table import (
     COW,
@@ -80,7 +84,7 @@ def test_two_first_writes_at_once(corrected: bool, tmp_path: Path) -> None:
     earlier = prepare(storage)
     upsert(storage, FIRST, options=CORRECTED if corrected else {})
     if corrected:
-        with pytest.raises(ConcurrentWrite, match="made the table anew"):
+        with pytest.raises(ConcurrentWrite, match="removed the table or made it anew"):
             earlier.commit(InProcessExchange([batches(DEAD)]))
     else:
         earlier.commit(InProcessExchange([batches(DEAD)]))
@@ -95,3 +99,33 @@ def test_the_table_of_a_first_write_that_is_alive_stays(tmp_path: Path) -> None:
             upsert(Storage.open(tmp_path), FIRST)
         earlier.commit(InProcessExchange([batches(DEAD)]))
     check_readers(storage, seen_after({}, DEAD))
+
+
+class Fails(InProcessExchange):
+    """A first write that fails; before, another writer opens its table."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__([batches(DEAD)])
+        self.act = act
+
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
+        self.act()
+        raise StorageError("the first write fails")
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_write_does_not_go_into_a_table_that_its_first_writer_removed(
+    anew: bool, tmp_path: Path
+) -> None:
+    storage = Storage.open(tmp_path)
+    late: list[PreparedWrite] = []
+    first = prepare(storage)
+    with pytest.raises(StorageError, match="the first write fails"):
+        first.commit(Fails(lambda: late.append(prepare(storage))))
+    if anew:
+        upsert(storage, FIRST, options=CORRECTED)
+    with pytest.raises(ConcurrentWrite, match="removed the table or made it anew"):
+        late[0].commit(InProcessExchange([batches(DEAD)]))
+    assert HoodieTable.exists(storage) is anew
+    if anew:
+        check_readers(storage, seen_after({}, FIRST))

@@ -8,6 +8,7 @@ import resource
 from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from obstore.exceptions import AlreadyExistsError
@@ -222,3 +223,55 @@ def test_a_table_that_cannot_be_made_can_be_made_later(tmp_path: Path) -> None:
         prepare(scripted(tmp_path, 0, no_space(), "full"), MOR)
     upsert(Storage.open(tmp_path), NEXT, MOR)
     check_readers(Storage.open(tmp_path), seen_after({}, NEXT))
+
+
+class Unsure(Storage):
+    """The answer to the first commit's put is lost, and so is that to the next listing."""
+
+    lost = 0
+
+    def _put(self, path: str, data: Any, mode: Any) -> None:
+        super()._put(path, data, mode)
+        if path.endswith(".commit") and not self.lost:
+            self.lost = 1
+            raise TimeoutError("the answer is lost")
+
+    def list_names(self, folder: str) -> list[str]:
+        if self.lost == 1:
+            self.lost = 2
+            raise StorageError("the listing is refused")
+        return super().list_names(folder)
+
+
+def test_all_tries_of_a_commit_make_one_file(tmp_path: Path) -> None:
+    """A second one would outlive the first one's archiving, and hide what was archived since."""
+    storage = make(tmp_path)
+    unsure = Unsure.open(tmp_path)
+    upsert(unsure, NEXT)
+    assert unsure.lost == 2
+    timeline = HoodieTable.open(storage).timeline()
+    last = timeline.completed()[-1]
+    names = storage.list_names(timeline.folder)
+    assert len([name for name in names if name.startswith(f"{last.time}_")]) == 1
+    check_readers(storage, seen_after(KEPT, NEXT))
+
+
+class LandsLate(Storage):
+    """Another writer rolls the instant back just before its completed file lands."""
+
+    def _put(self, path: str, data: Any, mode: Any) -> None:
+        if path.endswith(".commit"):
+            for place in self.list_files(path.rpartition("/")[0]):
+                if place.path.endswith(".inflight") and path.rpartition("/")[2][:17] in place.path:
+                    super()._delete(place.path)
+        super()._put(path, data, mode)
+
+
+def test_a_commit_that_lands_after_its_instant_was_rolled_back_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    storage = make(tmp_path)
+    with pytest.raises(ConcurrentWrite, match="rolled back our instant"):
+        upsert(LandsLate.open(tmp_path), NEXT)
+    check_readers(storage, KEPT)
+    check_next_write(tmp_path, COW)

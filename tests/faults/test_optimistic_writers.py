@@ -345,6 +345,33 @@ def test_a_compaction_beside_a_writer_loses_nothing(overlaps: bool, tmp_path: Pa
     nothing_is_left(storage)
 
 
+@pytest.mark.parametrize("index", [BLOOM, {**BLOOM, "hoodie.index.type": "SIMPLE"}])
+def test_a_key_that_a_compaction_took_away_is_not_logged_beside_it(
+    index: Options, tmp_path: Path
+) -> None:
+    """The write found it in the old base file. In a log alone, the next write would not find it."""
+    storage = make(tmp_path, MOR, index)
+    delete = {**index, "hoodie.datasource.write.operation": "delete"}
+    upsert(storage, [("p", "a", 8, "")], MOR, options=delete)
+    gone = {key: value for key, value in KEPT.items() if key != ("p", "a")}
+    services = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
+    elsewhere: list[Row] = [("r", "g", 7, "elsewhere")]
+
+    def serve() -> None:
+        prepared = prepare(storage, MOR, {**OPTIMISTIC, **index, **services})
+        with prepared.hold():
+            prepared.commit(InProcessExchange([batches(elsewhere)]))
+            assert prepared.serve().compacted is not None
+
+    ours: list[Row] = [("p", "a", 9, "ours")]
+    with pytest.raises(WriteConflict, match="without its deleted keys"):
+        write(storage, ours, MOR, index, between=serve)
+    later: list[Row] = [("p", "a", 10, "later")]
+    write(storage, ours, MOR, index)
+    write(storage, later, MOR, index)
+    check_readers(storage, seen_after(seen_after(gone, elsewhere), later))
+
+
 def test_a_compaction_conflicts_with_base_files_of_its_groups_alone() -> None:
     rules = ConflictRules(by_bucket=False)
     base = WriteStat(fileId="f", path="p/f_0-1-0_1.parquet", partitionPath="p", prevCommit="1")

@@ -14,6 +14,9 @@ from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.pipeline import read as reading
 from serde_lab.pipeline.commit.table_services import clean_now
 from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.table import table as tables
+from serde_lab.table.files.file_system_view import TableFiles
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.history import ArchivedInstant
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
 from serde_lab.verify.readers import HudiRs
@@ -347,3 +350,24 @@ def test_time_travel_leaves_out_what_was_requested_later_and_completed_first(
         file.rename(file.with_name(file.name.replace(first.completion, done)))
     assert read(table, as__of__instant=first.instant)["k"].to_pylist() == ["a"]
     assert sorted(read(table, as__of__instant=second.instant)["k"].to_pylist()) == ["a", "b"]
+
+
+def test_files_that_a_clean_takes_while_they_are_listed_are_not_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between the timeline and the files, another process writes and cleans."""
+    table = LabTable(tmp_path, {"hoodie.clean.commits.retained": "1"})
+    for number in range(3):
+        table.upsert([("a", 1, number, 0.0)])
+    lists = tables.list_table_files
+    acted: list[bool] = []
+
+    def listed(storage: Storage) -> TableFiles:
+        if not acted:
+            acted.append(True)
+            for number in (3, 4):
+                table.upsert([("a", 1, number, 0.0)])
+        return lists(storage)
+
+    monkeypatch.setattr(tables, "list_table_files", listed)
+    assert read(table)["ts"].to_pylist() == [4]

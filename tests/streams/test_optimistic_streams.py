@@ -21,6 +21,7 @@ from tests.faults.small_table import (
     batches,
     check_file_groups,
     check_readers,
+    prepare,
     seen_after,
     upsert,
 )
@@ -165,6 +166,26 @@ def test_pending_shared_batches_are_committed_before_an_optimistic_write(tmp_pat
     exchange = Between(batches(TWO), refused)
     upsert(Storage.open(tmp_path), TWO, COW, exchange, OPTIMISTIC)
     assert HoodieTable.open(shared.storage).timeline().pending() == ()
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_shared_batches_stored_between_two_steps_of_an_optimistic_write_conflict_with_it(
+    table_type: str, tmp_path: Path
+) -> None:
+    """The write has looked at the table and begun no instant yet, so the stream may go on."""
+    options = {"serde_lab.stream.batches_per_commit": 9}
+    shared = SmallStream.of(tmp_path, options=options, table_type=table_type)
+    shared.start()
+    shared.send(0, TWO)
+    storage = Storage.open(tmp_path)
+    write = prepare(storage, table_type, OPTIMISTIC)
+    later: list[Row] = [("p", k, 50, "stream") for k in "abcd"]
+    with write.hold():
+        assert shared.send(1, later) is None
+        with pytest.raises(WriteConflict, match="of another writer has stored bucket"):
+            write.commit(InProcessExchange([batches([("p", k, 40, "batch") for k in "abcd"])]))
+    check_readers(storage, seen_after(seen_after({}, TWO), later))
+    assert HoodieTable.open(storage).timeline().pending() == ()
 
 
 def test_the_options_of_an_optimistic_stream(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -121,3 +123,18 @@ def test_times_are_moments() -> None:
     assert parse_instant_time("20240229235959999") == moment
     assert parse_instant_time("20240229235959") == moment.replace(microsecond=0)
     assert following_time("20240229235959999") == "20240301000000000"
+
+
+def test_times_are_in_the_zone_that_the_table_states(
+    local: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Hudi's own tables say LOCAL: its times there must not fall behind ours."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        here = replace(COW, extra={"hoodie.table.timeline.timezone": "LOCAL"})
+        assert timeline(local, here, "20240701000000000").new_time() == "20240630200000000"
+        assert timeline(local, COW, "20240701000000000").new_time() == "20240701000000000"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

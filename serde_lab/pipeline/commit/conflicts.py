@@ -11,7 +11,8 @@ are stricter than Apache Hudi's:
 - Two writes conflict if each changed the table's columns, differently.
 
 A compaction changes no rows, and logs that complete after it belong to its base files. So it conflicts only
-with a write that makes base files. Sources: org.apache.hudi.client.transaction
+with a write that makes base files, or that looked for keys in base files alone and logs rows to a file group
+whose new base file lacks deleted keys: their rows would not be found again. Sources: org.apache.hudi.client.transaction
 (SimpleConcurrentFileWritesConflictResolutionStrategy and its subclass for the bucket index).
 """
 
@@ -63,6 +64,10 @@ class ConflictRules:
         for partition, group in sorted(mine & self._groups(theirs)):
             kind = "bucket" if self.by_bucket else "file group"
             return f"{kind} {group} of partition {partition!r}"
+        if compacts and self.looks_up and not self.by_bucket and not self.logs_add_keys:
+            shrunk = {(s.partitionPath, s.fileId) for s in theirs.write_stats if s.numDeletes}
+            for partition, group in sorted(shrunk & self._groups(ours)):
+                return f"file group {group} of partition {partition!r} without its deleted keys"
         if self.looks_up and not self.by_bucket and not compacts:
             for partition in sorted(self._grown(ours) & self._grown(theirs)):
                 return f"new keys in partition {partition!r}" if partition else "new keys"

@@ -135,6 +135,14 @@ class Coordinator:
         if heartbeat is not None:
             heartbeat.stop()
 
+    def check_stored(self) -> None:
+        """Raises ConcurrentWrite if the storage has no such table any more."""
+        if not self.table.is_stored:
+            raise ConcurrentWrite(
+                f"{self.table.storage.url}: another writer removed the table or made it anew meanwhile",
+                hint="write again",
+            )
+
     def check(self) -> None:
         """Raises ConcurrentWrite if we no longer hold the table; called before an instant completes."""
         if self._lock is not None:
@@ -159,8 +167,12 @@ class Coordinator:
                     self.table.remove_unused()
 
     def begin(self, operation: str, replaces: bool = False) -> Instant:
-        """Create the requested and inflight files before any data; `replaces`: for a replacecommit."""
-        with self.turn(operation):
+        """Create the requested and inflight files before any data; `replaces`: for a replacecommit.
+
+        An optimistic writer first completes what micro-batches have stored in a shared instant since it held
+        the table: a commit like any other, with which it may conflict.
+        """
+        with self.turn(operation, repairs=True):
             timeline = self.table.timeline()
             instant = timeline.new_instant(
                 REPLACE_COMMIT if replaces else self.table.config.write_action
@@ -174,11 +186,7 @@ class Coordinator:
             return timeline.create_inflight(requested, content)
 
     def _start_heartbeat(self, instant: Instant, operation: str, how: LockSettings) -> None:
-        if not self.table.is_stored:
-            raise ConcurrentWrite(
-                f"{self.table.storage.url}: another writer removed the table or made it anew meanwhile",
-                hint="write again",
-            )
+        self.check_stored()
         heartbeat = Heartbeat(self.table.storage, instant.time, operation, how)
         heartbeat.start()
         self._heartbeat = heartbeat
@@ -261,11 +269,19 @@ class Coordinator:
                 storage.delete(marker.path)
 
     def _completed(self, instant: Instant, content: bytes) -> Instant:
-        """Complete the instant on storage. RFC-24: the coordinator tries several times."""
+        """Complete the instant on storage. RFC-24: the coordinator tries several times.
+
+        All tries have one completion time, and so one file: one of them may have landed unnoticed.
+        """
+        timeline = self.table.timeline()
         for tried in range(1, COMMIT_TRIES + 1):
             self.check()
             try:
-                return self.table.timeline().create_completed(instant, content)
+                if instant.completion_time is None:
+                    instant = replace(instant, completion_time=timeline.completion_time(instant))
+                done = timeline.create_completed(instant, content)
+                self._still_ours(done)
+                return done
             except (ConcurrentWrite, StorageError) as error:
                 landed = self._landed(instant, content)
                 if landed is not None:
@@ -273,6 +289,15 @@ class Coordinator:
                 if isinstance(error, ConcurrentWrite) or tried == COMMIT_TRIES:
                     raise
         raise AssertionError("every try returns or raises")
+
+    def _still_ours(self, done: Instant) -> None:
+        """Take a completed file back that landed after another writer had rolled the instant back."""
+        timeline = self.table.timeline()
+        try:
+            timeline.check_inflight(done)
+        except ConcurrentWrite:
+            timeline.delete(done)
+            raise
 
     def _landed(self, instant: Instant, content: bytes) -> Instant | None:
         """The completed instant if the storage wrote it but reported a failure; otherwise None.

@@ -54,6 +54,9 @@ class Instant:
         return _COMPLETED_AS.get(self.action, self.action)
 
 
+_ZONE = "hoodie.table.timeline.timezone"
+
+
 class Timeline:
     """The active timeline of a table. Nothing is cached: every call lists the storage."""
 
@@ -65,6 +68,8 @@ class Timeline:
     ) -> None:
         self._storage = storage
         self._now = now
+        # None: this machine's, as in Apache Hudi
+        self._zone = None if config.extra.get(_ZONE) == "LOCAL" else UTC
         self.folder = config.timeline_folder
         self.history_folder = config.history_folder
         self.layout_version = config.layout_version
@@ -93,8 +98,8 @@ class Timeline:
         return tuple(i for i in self.instants() if not i.is_completed)
 
     def new_time(self) -> str:
-        """A time later than all on the timeline: 17 digits, UTC, to the millisecond."""
-        now = self._now().astimezone(UTC)
+        """A time later than all on the timeline: 17 digits, to the millisecond, in the table's zone."""
+        now = self._now().astimezone(self._zone)
         latest = max(
             (max(i.time, i.completion_time or "") for i in self.instants()),
             default="",
@@ -135,13 +140,18 @@ class Timeline:
                 "nothing of it was committed"
             )
 
+    def completion_time(self, instant: Instant) -> str:
+        """When the instant completes, if it does so now; in layout 1, which stores no such time, its own time."""
+        return self.new_time() if self.layout_version == 2 else instant.time
+
     def create_completed(self, instant: Instant, content: Bytes) -> Instant:
-        """Complete the instant, which makes it visible to readers. It must still be inflight.
+        """Complete the instant, which makes it visible to readers: at its completion time if it has one, else
+        now. It must still be inflight.
 
         Raises ConcurrentWrite if it is not, or if someone else completed it.
         """
         self.check_inflight(instant)
-        completion = self.new_time() if self.layout_version == 2 else instant.time
+        completion = instant.completion_time or self.completion_time(instant)
         done = Instant(instant.time, instant.completed_action, "completed", completion)
         if not self._storage.put_new(self.path(done), content):
             raise ConcurrentWrite(
