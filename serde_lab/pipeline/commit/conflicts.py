@@ -12,8 +12,9 @@ are stricter than Apache Hudi's:
 
 A compaction changes no rows, and logs that complete after it belong to its base files. So it conflicts only
 with a write that makes base files, or that looked for keys in base files alone and logs rows to a file group
-whose new base file lacks deleted keys: their rows would not be found again. Sources: org.apache.hudi.client.transaction
-(SimpleConcurrentFileWritesConflictResolutionStrategy and its subclass for the bucket index).
+whose new base file lacks deleted keys: their rows would not be found again. Sources:
+org.apache.hudi.client.transaction (SimpleConcurrentFileWritesConflictResolutionStrategy and its subclass for
+the bucket index).
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Timeline:
             )
 
     def completion_time(self, instant: Instant) -> str:
-        """When the instant completes, if it does so now; in layout 1, which stores no such time, its own time."""
+        """When the instant completes, if it does so now; its own time in layout 1, which stores no other."""
         return self.new_time() if self.layout_version == 2 else instant.time
 
     def create_completed(self, instant: Instant, content: Bytes) -> Instant:
