@@ -46,7 +46,7 @@ from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
-from serde_lab.table.index.bucket_index import check_buckets, check_key_form
+from serde_lab.table.index.bucket_index import check_buckets
 from serde_lab.table.portability import warn_of_kind, warn_of_null_elements, warn_of_types
 from serde_lab.table.services.replacing import (
     Replaced,
@@ -113,7 +113,7 @@ class PreparedWrite:
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
         if not makes_table and not table.config.index_type:
-            check_key_form(table)
+            table.check_key_form()
         if table.config.bucket_count is None and asked.bucket_count is not None:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         if not deletes:

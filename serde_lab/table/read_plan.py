@@ -337,10 +337,8 @@ def plan_snapshot(
     view = table.view(as_of, requested_by=requested_by)
     slices = view.latest_file_slices()
     if read_optimised:
-        newest = {base.path for base in view.latest_base_files()}
-        slices = tuple(
-            s for s in view.file_slices() if s.base_file is not None and s.base_file.path in newest
-        )
+        newest = frozenset(view.latest_base_files())
+        slices = tuple(s for s in view.file_slices() if s.base_file in newest)
     return _plan(table, slices, view.visibility, columns, read_optimised, None)
 
 

@@ -21,7 +21,6 @@ from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.base_file import (
     CONSTANTS,
-    BaseFileFormat,
     constant,
     sequence_numbers,
     with_constants,
@@ -35,6 +34,7 @@ from serde_lab.table.files.log_block import (
     encode_parquet,
     frame_block,
 )
+from serde_lab.table.files.parquet_options import BaseFileFormat
 from serde_lab.table.storage.data_files import (
     APPEND,
     CREATE,

@@ -6,9 +6,9 @@ org.apache.hudi.index.bucket.BucketIdentifier and KeyGenUtils#extractRecordKeysB
 String hashes come from prefix sums, so that a substring costs as little as a whole string: with c(q) the code
 unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
 
-Hudi stores neither the index nor the number of buckets nor the form of keys, and a key that is looked up
-in the wrong bucket, or in another form, is silently duplicated. `check_buckets` refuses a table with
-another index or number of buckets than a write asks for, `check_key_form` one with another form of keys.
+Hudi stores neither the index nor the number of buckets, and a key that is looked up in the wrong bucket is
+silently duplicated. `check_buckets` refuses a table with
+another index or number of buckets than a write asks for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes
@@ -298,7 +297,6 @@ def _without_placeholders(
 
 
 _FILES = 4
-_ENCODING = "hoodie.table.complex.keygen.encoding"
 
 
 def check_buckets(
@@ -338,33 +336,6 @@ def check_buckets(
     for found in bases[-_FILES:]:
         count = index.buckets_of(found.partition_path) or bucket_count
         _check_keys(table, found, count, hash_fields)
-
-
-def check_key_form(table: HoodieTable) -> None:
-    """Raise TableError if record keys lack the name of their one field, as some releases wrote them under
-    several partition fields (HUDI-7001): under no index would a row be found again.
-    """
-    config = table.config
-    several = len(config.partition_fields) > 1 and config.key_generator != "CUSTOM"
-    if len(config.record_key_fields) != 1 or not several:
-        return
-    name = config.record_key_fields[0]
-    wrote = "as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be found"
-    if config.extra.get(_ENCODING) == "VALUE_ONLY":
-        raise TableError(
-            f"table {config.name}: {_ENCODING} is VALUE_ONLY, so a record key lacks the name of its field"
-            f" {name!r}, {wrote}"
-        )
-    bases = [s.base_file for s in table.view().latest_file_slices() if s.base_file is not None]
-    for base in bases[:_FILES]:
-        batch = next(BaseFileReader(table.storage, base.path).batches([RECORD_KEY]), None)
-        keys = pa.array([], pa.string()) if batch is None else batch.column(0)
-        bare = keys.filter(pc.invert(pc.starts_with(keys, f"{name}:")))
-        if len(bare):
-            raise TableError(
-                f"{table.storage.describe(base.path)}: holds the record key {bare[0].as_py()!r} without the"
-                f" name of its field {name!r}, {wrote}"
-            )
 
 
 def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
