@@ -5,6 +5,8 @@ An arm that raises, or whose contents are wrong, is marked and not measured any 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import KeptTables, Progress, kept_as
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.other_work import others_share, spin_s
+from serde_lab.measure.process_tree import cpu_s_between, tree_now
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
@@ -51,6 +54,23 @@ class Judge(Protocol):
         ...
 
 
+_REST_S, _RESTING_SHARE, _MOST_RESTS = 0.2, 0.1, 15
+
+
+def await_rest() -> None:
+    """Wait until the processes that this one started do next to nothing, for at most 3 s.
+
+    A young JVM still compiles, which the light calibration would take for other work on the machine.
+    """
+    before = tree_now(os.getpid())
+    for _ in range(_MOST_RESTS if len(before) > 1 else 0):
+        time.sleep(_REST_S)
+        now = tree_now(os.getpid())
+        if cpu_s_between(before, now) <= _RESTING_SHARE * _REST_S:
+            return
+        before = now
+
+
 @dataclass
 class Rounds:
     """The loop over cells, with the state of each arm."""
@@ -71,6 +91,8 @@ class Rounds:
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
     spin: Callable[[], float] = spin_s
     """The light calibration that runs before each cell."""
+    rest: Callable[[], None] = await_rest
+    """What the light calibration waits for."""
 
     def run(self, plans: list[CellPlan], cells: Cells) -> None:
         """Measure the planned cells in order."""
@@ -98,6 +120,7 @@ class Rounds:
         )
         try:
             prepared = cells.cell(cell.name, arm)
+            self.rest()
             spun_s = self.spin()
             with others_share() as others:
                 result = prepared.measure()
