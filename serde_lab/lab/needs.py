@@ -43,8 +43,8 @@ each table but the first, for its clone and its checks."""
 _INPUT_MICROSECONDS = 2.0
 """Microseconds of a row of a batch, and of a made-up row; TPC-H's generator needs next to none."""
 _MICROSECONDS = {
-    "avro": 22.0,
-    "pickle": 9.0,
+    "avro": 18.0,
+    "pickle": 8.5,
     "hudi_avro": 15.0,
     "hudi_spark": 12.5,
     "hudi_one_exchange": 6.5,
@@ -61,8 +61,8 @@ _MICROSECONDS = {
     "duckdb_scan": 0.5,
 }
 """Microseconds of a timed row by kind of arm, and below of a row that is checked, by type of table."""
-_OTHER_EXECUTIONS = {("avro", "batch"): 5.5, ("internal_row", "row"): 22.0}
-_OTHER_MICROSECONDS = 3.5
+_OTHER_EXECUTIONS = {("avro", "batch"): 4.5, ("internal_row", "row"): 17.0}
+_OTHER_MICROSECONDS = 3.2
 _FOUND, _FOUND_WHILE_WRITING = 0.22, 2.5
 """How often as long as a written row a row takes that a read or a compaction finds; the latter is for three
 reads beside another process that writes."""
