@@ -29,7 +29,7 @@ from serde_lab.avro.source import DamagedError, Source
 from serde_lab.avro.tree import fit, parse
 from serde_lab.avro.varint import Positions
 from serde_lab.errors import DataError, DecodeError, TableError
-from serde_lab.records.buffers import lengths_of, offsets_of, spans_of
+from serde_lab.records.buffers import lengths_of, spans_of
 from serde_lab.records.plain_form import from_plain_batch, to_plain
 from serde_lab.records.schema import is_list, plain_schema
 
@@ -139,11 +139,10 @@ def long_bytes(number: int) -> bytes:
 
 
 def check_maps(path: str, array: pa.Array) -> None:
-    """Raise DataError naming the column if a map in `array` has a key twice: no map of Python or Java has."""
+    """Raise DataError naming the column if a map of the plain `array` has a key twice, as no Java map has."""
     t = array.type
     if pat.is_map(t):
-        ends = offsets_of(array)
-        keys = array.keys.slice(ends[0], ends[-1] - ends[0]).dictionary_encode()
+        keys = array.keys.dictionary_encode()
         map_of = np.repeat(np.arange(len(array)), lengths_of(array))
         pairs = map_of * len(keys.dictionary) + keys.indices.to_numpy()
         if len(np.unique(pairs)) < len(pairs):

@@ -28,6 +28,7 @@ from serde_lab.merging.merger import (
     RecordMerger,
     named_class,
 )
+from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import DELETE, IS_DELETED, values_at
 
 Datum = dict[str, Any]
@@ -261,7 +262,7 @@ class _Bridge:
 
     def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            check_maps(name, column)
+            check_maps(name, to_plain(column))
         found: list[bytes] = self._codec.encode(rows).to_pylist()
         return found
 

@@ -157,7 +157,7 @@ def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     if not options.as_of:
         optimised = options.query == "read_optimized"
         return plan_snapshot(table, read_optimised=optimised, columns=columns)
-    _check_there(table, _AS_OF, options.as_of, lambda instant: instant.time)
+    _check_there(table, _archived(table), _AS_OF, options.as_of, lambda instant: instant.time)
     return plan_snapshot(table, requested_by=options.as_of, columns=columns)
 
 
@@ -165,12 +165,13 @@ def _plan_changes(
     table: HoodieTable, options: ReadOptions, columns: tuple[str, ...] | None
 ) -> ReadPlan:
     times = [_completion(i) for i in table.timeline().completed()]
+    earlier = _archived(table)
     if options.end:
-        _check_there(table, _END, options.end, _completion)
+        _check_there(table, earlier, _END, options.end, _completion)
     if options.begin >= _EARLIEST:
         _check_history(table, _BEGIN, options.begin, min(times, default=""))
     # an archived write may have completed after one that is still active
-    archived = [_completion(instant) for instant in _archived(table)]
+    archived = [_completion(instant) for instant in earlier]
     if archived and min(archived) <= options.begin < max(archived):
         raise OptionError(
             f"{_BEGIN} is {options.begin}, and changes up to {max(archived)} were archived",
@@ -220,16 +221,19 @@ def _completion(instant: Instant | ArchivedInstant) -> str:
 
 def _check_there(
     table: HoodieTable,
+    earlier: list[ArchivedInstant],
     option: str,
     time: str,
     time_of: Callable[[Instant | ArchivedInstant], str],
 ) -> None:
-    """Raise OptionError if files of `time` may be gone. `time_of` gives what it is compared with."""
+    """Raise OptionError if files of `time` may be gone. `time_of` gives what it is compared with, of active
+    writes and of those archived `earlier`.
+    """
     timeline = table.timeline()
     times = {instant.time: time_of(instant) for instant in timeline.completed()}
     first = min(times.values(), default="")
     _check_history(table, option, time, first)
-    archived = [time_of(instant) for instant in _archived(table)]
+    archived = [time_of(instant) for instant in earlier]
     if archived and min(archived) <= time < max(first, *archived):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived: its files may be"

@@ -225,11 +225,13 @@ class HoodieTable:
                     " name only"
                 )
             text = metadata.extra_metadata.get(SCHEMA_KEY)
+            if not text:
+                continue
             # a service states the columns from when it began; a write may have added one since
             by_service = metadata.operation_type in _SERVICES
-            if text and (stated is None or not by_service):
+            if stated is None or not by_service:
                 stated = instant.time, text
-            if text and not by_service:
+            if not by_service:
                 break
         if stated is not None:
             avro = json_object(stated[1], f"instant {stated[0]}: its schema")

@@ -87,6 +87,7 @@ def test_frames_that_hold_too_few_or_too_many_records_speak_against_an_arm(
     rows = pa.record_batch({"k": ["a"] * records})
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: "")
     answer = DecodedArm(rows)
+    # it counts before it looks at input, schema or table
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
     judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions(rows_per_frame=rows_per_frame))}

@@ -228,7 +228,7 @@ def test_the_jvm_finds_no_bucket_where_its_text_may_have_no_exponent(spark: Spar
 
 
 def test_a_filter_keeps_rows_with_nan(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark takes NaN for the greatest value, and skips row groups by their statistics."""
+    """Spark skips row groups by their statistics. For Spark, NaN is the greatest value."""
     rows = [("a", 1, 1.0, 1.0), ("b", 1, float("nan"), float("nan"))]
     df = spark.createDataFrame(rows, "k string, ts long, x double, f float")
     nested = df.selectExpr("*", "named_struct('x', x) s")

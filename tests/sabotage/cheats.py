@@ -247,7 +247,7 @@ class BoundSkipsTickets(BoundSideFile):
         for frame in frames.to_pylist():
             try:
                 found.append(super().decode(pa.array([frame], pa.binary())).to_arrow())
-            except Exception:
+            except Exception:  # a ticket is no frame, whatever the decoder says of it
                 continue
         return PlainRecords(self.schema, pa.concat_batches(found))
 

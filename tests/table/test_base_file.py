@@ -284,7 +284,7 @@ def test_pages_are_of_the_size_that_the_format_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_column_with_a_nan_has_no_statistics_in_any_row_group(first: int, local: Storage) -> None:
-    """Readers on the JVM take NaN for the greatest value, and pyarrow leaves it out of the range."""
+    """pyarrow's maximum leaves NaN out. Readers on the JVM expect NaN there: it is their greatest value."""
     kinds = pa.struct([("y", pa.float32()), ("z", pa.int64())])
     schema = pa.schema(
         [("id", pa.string()), ("x", pa.float64()), ("s", kinds), ("w", pa.float64())]

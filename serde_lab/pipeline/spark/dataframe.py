@@ -242,8 +242,8 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
     wrapped = F.lit(1).cast("long")
     table = plan.table
     several = len(table.record_key_fields) > 1
-    # the order is that of the key
-    for name in (name for name in table.record_key_fields if name in table.bucket_fields):
+    hashed = [name for name in table.record_key_fields if name in table.bucket_fields]
+    for name in hashed:  # in the order of the key
         text = F.col(name).cast("string")
         if several:
             # what stands for null or an empty text in a key counts as these
