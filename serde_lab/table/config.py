@@ -13,6 +13,7 @@ from typing import Literal
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.merging.combiner import PartialUpdate
+from serde_lab.merging.merger import PAYLOAD_STRATEGY
 from serde_lab.merging.rules import DeleteMarkers, MergeRules
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
@@ -123,6 +124,11 @@ class TableConfig:
     def merge_ordering(self) -> tuple[str, ...]:
         """The ordering fields that decide a merge; none in commit-time mode."""
         return () if self.merge_mode is MergeMode.COMMIT_TIME else self.ordering_fields
+
+    @property
+    def bare_keys(self) -> bool:
+        """Whether a record key is the value of its one field, without the field's name."""
+        return len(self.record_key_fields) == 1 and self.key_generator != "COMPLEX"
 
     @property
     def is_keyless(self) -> bool:
@@ -276,6 +282,10 @@ def check_creatable(config: TableConfig) -> None:
             f"{', '.join(KEY_GENERATOR_CLASSES)}"
         )
     config.index.check()
+    if config.bucket_expressions and not config.partition_fields:
+        raise OptionError(
+            "hoodie.bucket.index.partition.expressions is set, but the table has no partition fields"
+        )
     if config.index_type and config.is_keyless:
         raise OptionError(
             f"hoodie.index.type is {config.index_type}, but the table has no record key",
@@ -317,6 +327,12 @@ def _check_merging(config: TableConfig) -> None:
             f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE need each"
             " other; one of them is missing"
         )
+    if (
+        config.version == 6
+        and config.merge_mode is MergeMode.CUSTOM
+        and config.merge_strategy_id != PAYLOAD_STRATEGY
+    ):
+        raise OptionError("a merger of your own needs table version 9, since version 6 states none")
     if config.version == 6 and (config.partial_update_mode or config.delete_field):
         raise OptionError("partial updates and hoodie.payload.delete.field need table version 9")
     # the constructor refuses a field without marker, or a marker without field

@@ -99,9 +99,7 @@ def _properties_of_version_6(config: TableConfig) -> dict[str, str]:
     }
     if config.ordering_fields:
         properties["hoodie.table.precombine.field"] = ",".join(config.ordering_fields)
-    if config.merge_mode is MergeMode.CUSTOM and config.merge_strategy_id != PAYLOAD_STRATEGY:
-        properties["hoodie.compaction.record.merger.strategy"] = config.merge_strategy_id
-    elif config.is_mor:
+    if config.is_mor:
         properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
     return properties
 

@@ -83,7 +83,7 @@ class HoodieTable:
             save_hashing_config(storage, rules)
         if for_first_write and not cls.exists(storage):
             storage.put_new(_FIRST_WRITE)
-        text = _properties_text(config, "Properties saved on")
+        text = format_properties(to_properties(config), _comments("Properties saved on"))
         if not storage.put_new(PROPERTIES_PATH, text.encode()):
             raise TableError(f"{storage.url}: there already is a table")
         return cls(storage, config)
@@ -212,8 +212,22 @@ class HoodieTable:
     def data_schema(self) -> pa.Schema | None:
         """The data columns by the latest write that states a schema; None for an empty table.
 
-        If no write states one, the newest base file's. Raises TableError for a table of Hudi's schema on
-        read, whose columns are known by numbers: they may have been renamed.
+        If no write states one, the newest base file's. Raises as `schema_statement`.
+        """
+        stated = self.schema_statement()
+        if stated is not None:
+            instant, text = stated
+            return data_schema(avro_to_arrow(json_object(text, f"instant {instant}: its schema")))
+        bases = self.view().latest_base_files()
+        if not bases:
+            return None
+        return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
+
+    def schema_statement(self) -> tuple[str, str] | None:
+        """The time of the latest write that states a schema, and that Avro schema; None if none does.
+
+        Raises TableError for a table of Hudi's schema on read, whose columns are known by numbers: they may
+        have been renamed.
         """
         stated: tuple[str, str] | None = None
         for instant in reversed(self.timeline().completed()):
@@ -233,21 +247,14 @@ class HoodieTable:
                 stated = instant.time, text
             if not by_service:
                 break
-        if stated is not None:
-            avro = json_object(stated[1], f"instant {stated[0]}: its schema")
-            return data_schema(avro_to_arrow(avro))
-        bases = self.view().latest_base_files()
-        if not bases:
-            return None
-        return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
+        return stated
 
     def check_key_form(self) -> None:
         """Raise TableError if record keys lack the name of their one field, as some releases wrote them under
-        several partition fields (HUDI-7001): a write would not find their rows, whatever the index.
+        the key generator COMPLEX (HUDI-7001): a write would not find their rows, whatever the index.
         """
         config = self.config
-        several = len(config.partition_fields) > 1 and config.key_generator != "CUSTOM"
-        if len(config.record_key_fields) != 1 or not several:
+        if len(config.record_key_fields) != 1 or config.bare_keys:
             return
         name = config.record_key_fields[0]
         wrote = "as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be found"
@@ -272,7 +279,7 @@ class HoodieTable:
         The rows stay: readers list the files again. If the process dies midway, the table still reads right,
         and a second call removes the rest.
         """
-        properties = self._stored_properties()
+        properties = parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
         stated = [k for k in properties if _is_of_metadata_table(k)]
         if stated:
             # Hadoop's checksum of the old text would make every read of the new text fail
@@ -285,9 +292,6 @@ class HoodieTable:
             self.storage.delete_folder(folder)
         return HoodieTable.open(self.storage)
 
-    def _stored_properties(self) -> dict[str, str]:
-        return parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
-
 
 def _cleans(instants: Sequence[Instant]) -> list[Instant]:
     return [instant for instant in instants if instant.action == "clean"]
@@ -295,10 +299,6 @@ def _cleans(instants: Sequence[Instant]) -> list[Instant]:
 
 def _is_of_metadata_table(key: str) -> bool:
     return key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH
-
-
-def _properties_text(config: TableConfig, verb: str) -> str:
-    return format_properties(to_properties(config), _comments(verb))
 
 
 def _comments(verb: str) -> tuple[str, str]:

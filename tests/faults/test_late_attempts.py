@@ -18,7 +18,7 @@ from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.timeline import SCHEMA_KEY, WriteStat
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (
     COW,
@@ -143,6 +143,19 @@ class RolledBackBetween(StepStorage):
             self.act()
 
 
+class OvertakenBehind(RolledBackBetween):
+    """The same just behind the attempt's first file."""
+
+    act: Callable[[], object]
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        """Nothing."""
+
+    def made(self, step: str) -> None:
+        if step == "+log file" and self.steps.count(step) == 1:
+            self.act()
+
+
 @TYPES
 def test_a_zombie_overtaken_by_a_rollback_takes_its_file_away(
     table_type: str, tmp_path: Path
@@ -166,6 +179,63 @@ def test_a_zombie_overtaken_by_a_rollback_takes_its_file_away(
     assert {"+base file", "+log file"} & set(overtaken.steps)
     assert data_files(storage) == before
     check_after_archiving(storage, table_type, KEPT, inflight.time)
+
+
+def test_a_zombie_leaves_the_next_write_its_log_of_the_same_name(tmp_path: Path) -> None:
+    """Before version 8 a log's name has the base file's instant, and not that of its own write."""
+    options = {"hoodie.write.table.version": "6"}
+    storage = make(tmp_path, MOR, options)
+    attempts = Attempts(DEAD, fail)
+    with pytest.raises(StorageError):
+        upsert(storage, DEAD, MOR, attempts, options)
+    table = HoodieTable.open(storage)
+    inflight = Coordinator(table).begin("upsert")
+    attempts.plan = replace(
+        attempts.plan, instant=inflight.time, inflight_path=table.timeline().path(inflight)
+    )
+    overtaken = OvertakenBehind.open(tmp_path)
+
+    def overtake() -> None:
+        roll_back(storage)
+        upsert(storage, NEXT, MOR, options=options)
+
+    overtaken.act = overtake
+    with pytest.raises(ConcurrentWrite, match="not inflight any more"):
+        attempts.again(overtaken)
+    check_readers(storage, seen_after(KEPT, NEXT))
+
+
+class CommittedBefore(RolledBackBetween):
+    """The writer that was taken for dead commits just before its rollback deletes the first file."""
+
+    act: Callable[[], object]
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if step == "-inflight":
+            self.act()
+
+
+def test_a_commit_within_its_own_rollback_keeps_its_rows(tmp_path: Path) -> None:
+    storage = make(tmp_path, COW)
+    attempts = Attempts(DEAD, fail)
+    with pytest.raises(StorageError):
+        upsert(storage, DEAD, COW, attempts)
+    table = HoodieTable.open(storage)
+    schema = table.commit_metadata(table.timeline().completed()[-1]).extra_metadata[SCHEMA_KEY]
+    writer = Coordinator(table)
+    inflight = writer.begin("upsert")
+    attempts.plan = replace(
+        attempts.plan, instant=inflight.time, inflight_path=table.timeline().path(inflight)
+    )
+    stats = attempts.again()
+    rolled_back = CommittedBefore.open(tmp_path)
+    rolled_back.act = lambda: writer.complete(inflight, "upsert", stats, schema)
+    with pytest.raises(ConcurrentWrite, match=f"{inflight.time} completed while it was being"):
+        recover(HoodieTable.open(rolled_back))
+    check_readers(storage, seen_after(KEPT, DEAD))
+    upsert(storage, NEXT)
+    check_readers(storage, seen_after(seen_after(KEPT, DEAD), NEXT))
+    assert not HoodieTable.open(storage).timeline().pending()
 
 
 @TYPES

@@ -20,6 +20,7 @@ from serde_lab.table.timeline import checkpoints as module
 from serde_lab.table.timeline.checkpoints import MANIFESTS, Checkpoint, shared_instant
 from serde_lab.table.timeline.timeline import WriteStat
 from serde_lab.table.validation.doctor import validate_table
+from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (
     COW,
     MOR,
@@ -261,6 +262,36 @@ def test_a_batch_that_fails_takes_no_earlier_one_with_it(kind: str, tmp_path: Pa
     stream.living.flush()
     check_readers(stream.storage, seen_after(seen_after({}, FIRST), rows))
     check_file_groups(stream.storage)
+
+
+class RefusedManifest(StepStorage):
+    """Refuses the manifest of the second batch, and keeps it."""
+
+    kept: tuple[str, bytes] | None = None
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if path.endswith("/1.json") and self.kept is None:
+            self.kept = path, bytes(data)
+            raise StorageError("the storage is away")
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_manifest_that_lands_after_its_batch_was_given_up_counts_for_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    storage = RefusedManifest.open(tmp_path)
+    stream = stream_in(storage, kind, batches_per_commit=10)
+    stream.send(0, FIRST)
+    with pytest.raises(StorageError):
+        stream.send(1, [("p", "a", 6, "late"), ("s", "z", 6, "late")])
+    assert storage.kept is not None
+    storage.put_new(*storage.kept)
+    assert (pending(stream), stream.last) == (1, Checkpoint(0, "one", "upsert"))
+    stream.send(1, [("p", "a", 7, "again")])
+    assert (commits(stream), pending(stream)) == (1, 1)
+    assert stream.start().flush() is not None
+    check_file_groups(storage)
+    check_readers(storage, seen_after(seen_after({}, FIRST), [("p", "a", 7, "again")]))
 
 
 def test_a_late_task_of_an_appended_batch_that_failed_doubles_nothing(tmp_path: Path) -> None:

@@ -8,10 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import TableError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers, check_buckets
-from serde_lab.table.index.index_kind import CONFIG_FOLDER, load_hashing_config
+from serde_lab.table.index.bucket_index import (
+    bucket_ids,
+    bucket_ids_of_integers,
+    check_buckets,
+    check_stored_rules,
+)
+from serde_lab.table.index.index_kind import (
+    CONFIG_FOLDER,
+    HashingConfig,
+    PartitionBucketRule,
+    load_hashing_config,
+    save_hashing_config,
+)
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import SMALL, PlainWriter
@@ -89,6 +100,32 @@ def test_a_write_must_ask_for_the_stored_rules(local: Storage) -> None:
     for count, expressions in [(1, ""), (2, "^q,2"), (1, "^q,4")]:
         with pytest.raises(TableError, match=r"has 1 buckets, and in some partitions what '\^q,2'"):
             check_buckets(writer.table, count, ("id",), expressions)
+
+
+def test_rules_that_hudi_changed_are_refused(local: Storage) -> None:
+    writer = made(local, (key_of_bucket(0),))
+    commit = writer.table.timeline().completed()[0]
+    check_stored_rules(writer.table, 1, "^q,2")
+    save_hashing_config(local, HashingConfig("^q,4", 1, instant=commit.time))
+    with pytest.raises(TableError, match=r"has 1 buckets, and in some partitions what '\^q,4'"):
+        check_stored_rules(writer.table, 1, "^q,2")
+
+
+def test_patterns_match_as_in_java() -> None:
+    rule = PartitionBucketRule.parse(r"\d{4},16;\w\[,4", 8)
+    counts = [rule.buckets_of(path) for path in ("2024", "٢٠٢٤", "a[", "é[")]
+    assert counts == [16, 8, 4, 8]
+    for pattern in ("[a-z&&[^m]]", "[a[bc]]", r"a\Z"):
+        with pytest.raises(OptionError, match="which Java reads differently"):
+            PartitionBucketRule.parse(f"{pattern},4", 8)
+    with pytest.raises(OptionError, match="a pattern, a comma and a number of buckets"):
+        PartitionBucketRule.parse("p,²", 8)
+
+
+def test_a_table_without_partitions_has_no_rules_for_them(local: Storage) -> None:
+    plain = replace(CONFIG, partition_fields=(), key_generator="")
+    with pytest.raises(OptionError, match="but the table has no partition fields"):
+        PlainWriter(local, plain, SMALL)
 
 
 def test_rules_of_a_table_without_any_are_refused(local: Storage) -> None:

@@ -23,7 +23,13 @@ BUCKETED = TableConfig("t", ("id",), bucket_count=8)
         *(replace(PLAIN, index_type=kind) for kind in INDEX_TYPES if kind != "BUCKET"),
         replace(PLAIN, index_type="FLINK_STATE", index_global=False),
         replace(BUCKETED, bucket_engine="CONSISTENT_HASHING"),
-        replace(BUCKETED, bucket_expressions="^2024,4;^2025,16"),
+        TableConfig(
+            "t",
+            ("id",),
+            partition_fields=("day",),
+            bucket_count=8,
+            bucket_expressions="^2024,4;^2025,16",
+        ),
     ],
     ids=lambda config: f"{config.index_type}-{config.bucket_engine}-{config.bucket_expressions}",
 )

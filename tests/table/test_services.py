@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
 
+from serde_lab.avro.codec import write_single
 from serde_lab.errors import OptionError, StorageError, TableError
+from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.config import TableConfig
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.compaction import (
@@ -64,8 +68,8 @@ def data_files(storage: Storage) -> list[str]:
     ]
 
 
-def mor_table(storage: Storage) -> PlainWriter:
-    writer = PlainWriter(storage, MOR, SMALL)
+def mor_table(storage: Storage, version: int = 9) -> PlainWriter:
+    writer = PlainWriter(storage, replace(MOR, version=version), SMALL)
     writer.upsert([row("a", 5), row("b", 5), row("c", 5)])
     LogAppender(writer).rows(row("a", 6), row("b", 4), row("d", 1)).commit()
     LogAppender(writer).rows(row("d", 2)).deletes("c", ordering=longs(5)).commit()
@@ -169,6 +173,115 @@ def test_cleaning_keeps_what_kept_commits_need(storage: Storage) -> None:
     assert [i.action for i in writer.table.timeline().instants()] == ["commit"] * 5 + ["clean"]
     with pytest.raises(OptionError, match="1 is the least"):
         clean(writer.table, 0)
+
+
+def test_a_compaction_of_version_6_that_died_locks_nobody_out(local: Storage) -> None:
+    writer = mor_table(local, version=6)
+    before, seen = data_files(local), without_meta(our_rows(writer.table))
+    plan = schedule_compaction(writer.table)
+    assert plan is not None
+    written(plan)
+    recover(writer.table)
+    assert (data_files(local), writer.table.timeline().pending()) == (before, ())
+    assert without_meta(our_rows(writer.table)) == seen
+    assert compact(writer.table) is not None
+
+
+def two_partitions(storage: Storage, **config: Any) -> PlainWriter:
+    """A table with one file group in each of the partitions p and q."""
+    parted = TableConfig(
+        "trips", ("id",), partition_fields=("value",), ordering_fields=("ts",), **config
+    )
+    writer = PlainWriter(storage, parted, SMALL)
+    writer.upsert([at("p", 1), at("q", 1)])
+    return writer
+
+
+def at(partition: str, ts: int) -> Row:
+    return {"id": partition, "ts": ts, "value": partition}
+
+
+def test_changes_up_to_a_write_whose_files_a_slow_one_replaced_are_refused(
+    local: Storage,
+) -> None:
+    """A clean goes by when writes began, and an incremental read by when they completed."""
+    writer = two_partitions(local)
+    slow = writer.begin()
+    stats = writer.write(slow, [at("p", 2)])
+    quick = writer.upsert([at("q", 2)])
+    writer.complete(slow, stats)
+    writer.upsert([at("q", 3)])
+    assert clean(writer.table, 2) is not None
+    options = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "0",
+        "hoodie.datasource.read.end.instanttime": quick.completion_time or "",
+    }
+    with pytest.raises(OptionError, match="were cleaned"):
+        plan_read(writer.table, parse_read_options(options))
+
+
+def test_cleaning_keeps_what_a_savepoint_lists(local: Storage) -> None:
+    writer = two_partitions(local)
+    slow = writer.begin()
+    stats = writer.write(slow, [at("p", 2)])
+    listed = min(base.path for base in writer.table.view().latest_base_files())
+    assert listed.startswith("p/")
+    quick = writer.upsert([at("q", 2)])
+    writer.complete(slow, stats)
+    files = {"partitionPath": "p", "savepointDataFile": [listed.rpartition("/")[2]]}
+    content = write_single(_SAVEPOINT, {"partitionMetadata": {"p": files}})
+    timeline = writer.table.timeline()
+    savepoint = replace(quick, action="savepoint", state="requested", completion_time=None)
+    timeline.create_completed(timeline.create_inflight(savepoint), content)
+    for ts in (3, 4):
+        writer.upsert([at("p", ts), at("q", ts)])
+    clean(writer.table, 1)
+    assert local.exists(listed)
+
+
+_SAVEPOINT = {
+    "type": "record",
+    "name": "HoodieSavepointMetadata",
+    "fields": [
+        {
+            "name": "partitionMetadata",
+            "type": {
+                "type": "map",
+                "values": {
+                    "type": "record",
+                    "name": "HoodieSavepointPartitionMetadata",
+                    "fields": [
+                        {"name": "partitionPath", "type": "string"},
+                        {
+                            "name": "savepointDataFile",
+                            "type": {"type": "array", "items": "string"},
+                        },
+                    ],
+                },
+            },
+        }
+    ],
+}
+"""Those fields of Hudi's schema that name the files."""
+
+
+def test_archiving_leaves_the_write_that_states_the_columns(local: Storage) -> None:
+    writer = two_partitions(local)
+    slow = writer.begin()
+    wide = PlainWriter(local, writer.config, SMALL.append(pa.field("more", pa.int64())))
+    stats = wide.write(slow, [{**at("q", 9), "more": 7}])
+    for ts in range(2, 7):
+        writer.upsert([at("p", ts)])
+    wide.complete(slow, stats)
+    schema = writer.table.data_schema()
+    assert schema is not None
+    assert "more" in schema.names
+    archived = archive(writer.table, 2, 3)
+    assert archived is not None
+    assert slow.time not in {one.time for one in archived.instants}
+    assert writer.table.data_schema() == schema
+    assert without_meta(our_rows(writer.table))[1] == {**at("q", 9), "more": 7}
 
 
 def test_cleaning_takes_the_logs_of_compacted_slices(local: Storage) -> None:

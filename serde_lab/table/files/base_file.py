@@ -49,7 +49,6 @@ OPERATION = "_hoodie_operation"
 
 
 def with_meta_columns(data: pa.Schema) -> pa.Schema:
-    """The schema of stored rows: meta columns, then the columns of `data`."""
     return pa.schema([*META_SCHEMA, *data])
 
 

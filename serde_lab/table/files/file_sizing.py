@@ -75,7 +75,6 @@ class FileSizing:
                 raise OptionError(f"{option} is {value}; {least.get(name, 0)} is the least")
 
     def rows_per_new_file(self, record_bytes: int) -> int:
-        """Inserts per new file group."""
         if not self.auto_split:
             return self.insert_split_rows
         return max(1, self.max_file_bytes // max(1, record_bytes))

@@ -94,7 +94,6 @@ class Damage:
 
 
 def frame_block(type: BlockType, header: Mapping[int, str], content: bytes | pa.Buffer) -> bytes:
-    """The bytes of one block."""
     head = _frame_map(header)
     body = memoryview(content)
     foot = _frame_map({})
@@ -248,7 +247,6 @@ def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBa
 
 
 def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
-    """Encode rows as a whole Parquet file."""
     table = pa.Table.from_batches([rows])
     out = pa.BufferOutputStream()
     options = parquet_options(table, format, columns_with_nan(table))

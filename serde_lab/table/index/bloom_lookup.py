@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import TableError
+from serde_lab.errors import DataError, TableError
 from serde_lab.records.buffers import StringBytes, rows_by_value
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
@@ -159,7 +159,8 @@ class BloomLookup:
         """The index into `files` of the file that holds each key, NOWHERE (-1) if none does; shape (n,).
 
         `keys` must not have nulls; `partition_paths` may be None without partitions, or for a global index.
-        If several files hold a key, which never happens in a sound table, the first in `files` is returned.
+        Raises DataError if several files hold a key, except for a global index: there the key may have moved,
+        and the first in `files` is returned.
         """
         if isinstance(keys, pa.ChunkedArray):
             keys = keys.combine_chunks()
@@ -202,15 +203,19 @@ class BloomLookup:
         for number, footer in footers:
             places = ordered.spanned(footer)
             self.counts.in_range += len(places)
-            # a key that an earlier file holds is not looked up again
-            places = places[found[rows[places]] == NOWHERE]
+            if self._is_global:
+                places = places[found[rows[places]] == NOWHERE]
             if len(places) and footer.bloom is not None:
                 places = places[footer.bloom.may_contain(keys.take(pa.array(places)))]
             if not len(places):
                 continue
             self.counts.candidates += len(places)
             held = self._held(self._files[number][2], keys.take(pa.array(places)))
-            found[rows[places[held]]] = number
+            there = rows[places[held]]
+            again = there[found[there] != NOWHERE]
+            if len(again):
+                raise stored_twice(keys[int(np.flatnonzero(rows == again[0])[0])].as_py())
+            found[there] = number
             self.counts.found += int(held.sum())
 
     def _held(self, path: str, keys: pa.Array) -> npt.NDArray[np.bool_]:
@@ -222,6 +227,15 @@ class BloomLookup:
             stored = batch.column(0).cast(pa.string())
             held |= pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
         return held
+
+
+def stored_twice(key: str) -> DataError:
+    """The error about a key of which a write would reach one copy only."""
+    return DataError(
+        f"record key {key!r} is stored in several file groups, as an insert leaves a key that is there"
+        " already, and this write would reach one of them only",
+        hint="write its partition anew by insert_overwrite",
+    )
 
 
 class _Ordered:

@@ -14,7 +14,7 @@ another index or number of buckets than a write asks for.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -299,6 +299,19 @@ def _without_placeholders(
 _FILES = 4
 
 
+def slices_by_bucket(slices: Iterable[FileSlice]) -> dict[tuple[str, int], FileSlice]:
+    """The slices by partition path and bucket. Raises TableError if a bucket has two file groups."""
+    found: dict[tuple[str, int], FileSlice] = {}
+    for one in slices:
+        other = found.setdefault((one.partition_path, bucket_of_file_id(one.file_id)), one)
+        if other is not one:
+            raise TableError(
+                f"bucket {one.file_id[:8]} of partition {one.partition_path!r} has two file groups,"
+                f" {other.file_id!r} and {one.file_id!r}: a write would leave old rows in one of them"
+            )
+    return found
+
+
 def check_buckets(
     table: HoodieTable, bucket_count: int, hash_fields: Sequence[str], expressions: str = ""
 ) -> None:
@@ -308,7 +321,7 @@ def check_buckets(
     Raises TableError naming the file group that does not fit.
     """
     config = table.config
-    _check_stored_rules(table, bucket_count, expressions)
+    check_stored_rules(table, bucket_count, expressions)
     index = IndexKind(BUCKET, bucket_count=bucket_count, bucket_expressions=expressions)
     seen: set[tuple[str, int]] = set()
     slices = table.view().latest_file_slices()
@@ -338,8 +351,8 @@ def check_buckets(
         _check_keys(table, found, count, hash_fields)
 
 
-def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
-    """Hudi follows the rules that it stored, whatever a write asks for."""
+def check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
+    """Raise TableError if Hudi stored other rules, which it follows, whatever a write asks for."""
     begun = [instant.time for instant in table.timeline().pending()]
     stored = load_hashing_config(table.storage, begun)
     if stored is None:

@@ -12,9 +12,10 @@ has replaced, and readers ignore those.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from serde_lab.errors import TableError
+from serde_lab.table.files.file_system_view import FileSystemView
 from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
 from serde_lab.table.index.index_kind import CONFIG_FOLDER
 from serde_lab.table.index.index_kind import SUFFIX as CONFIG_SUFFIX
@@ -92,6 +93,23 @@ def metadata_path(partition_path: str, instant: str) -> str:
 
 def _folder(partition_path: str) -> str:
     return f"{METADATA_FOLDER}/{partition_path}" if partition_path else METADATA_FOLDER
+
+
+def check_rings(rings: Mapping[str, HashingMetadata], view: FileSystemView) -> None:
+    """Raise TableError if a partition's file groups are not those of its ring: rows would be invisible after
+    Apache Hudi dropped the partition, or doubled after it restored the table to before a resizing.
+    """
+    for path, metadata in rings.items():
+        on_ring = set(metadata.ring().file_ids)
+        gone = {
+            file_id for folder, file_id in view.replaced_file_groups if folder == path
+        } & on_ring
+        stored = {one.file_id for one in view.latest_file_slices() if one.partition_path == path}
+        for file_id in sorted(gone | (stored - on_ring)):
+            raise TableError(
+                f"file group {file_id!r} of partition {path!r} was replaced or is not on its ring of buckets"
+                f" ({metadata_path(path, metadata.instant)}): a write would lose or double rows"
+            )
 
 
 def _stored_names(storage: Storage) -> dict[str, set[str]]:

@@ -35,6 +35,16 @@ REGEX = "regex"
 _OPTION = "hoodie.bucket.index.partition.expressions"
 
 
+_ESCAPED = re.compile(r"\\[^Z]")
+_DIFFERENT = re.compile(r"&&|\\Z|\[[^\]]*\[")
+"""Intersections, Java's `\\Z`, and a set within a set; in a pattern without its escaped characters."""
+
+
+def is_number(text: str) -> bool:
+    """Whether `text` is a whole number as Java writes it; `isdigit` alone takes superscripts, too."""
+    return text.isascii() and text.isdigit()
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionBucketRule:
     """The patterns in order of precedence, and the bucket count of partitions that match none."""
@@ -47,17 +57,21 @@ class PartitionBucketRule:
         """Read the option. Raises OptionError for a rule without a count, or with an invalid pattern.
 
         A pattern cannot hold `,` or `;`, in Hudi either. Patterns are Java's; syntax that Python reads
-        differently (possessive classes, `\\\\p{...}`) is refused, not guessed.
+        differently (`\\\\p{...}`, `\\\\Z`, possessive classes, sets in sets) is refused, not guessed.
         """
         patterns = []
         for rule in expressions.split(";"):
             parts = [java_trim(part) for part in java_trim(rule).split(",")]
-            if len(parts) != 2 or not parts[1].isdigit() or int(parts[1]) < 1:
+            if len(parts) != 2 or not is_number(parts[1]) or int(parts[1]) < 1:
                 raise OptionError(
                     f"{_OPTION} has {rule!r}; each rule is a pattern, a comma and a number of buckets"
                 )
+            if _DIFFERENT.search(_ESCAPED.sub("", parts[0])):
+                raise OptionError(
+                    f"{_OPTION} has {parts[0]!r}, which Java reads differently from Python"
+                )
             try:
-                patterns.append((re.compile(parts[0]), int(parts[1])))
+                patterns.append((re.compile(parts[0], re.ASCII), int(parts[1])))
             except re.error as exc:
                 raise OptionError(
                     f"{_OPTION} has {parts[0]!r}, which is not a valid pattern: {exc}"
@@ -65,7 +79,6 @@ class PartitionBucketRule:
         return cls(tuple(patterns), default_buckets)
 
     def buckets_of(self, partition_path: str) -> int:
-        """The bucket count of one partition."""
         for pattern, buckets in self.patterns:
             if pattern.search(partition_path):
                 return buckets
@@ -258,7 +271,7 @@ class IndexKind:
 def index_fields(properties: Mapping[str, str], where: str) -> dict[str, Any]:
     """The fields of TableConfig that the index properties set. Raises TableError naming `where`."""
     buckets = properties.get(BUCKETS, "")
-    if buckets and not buckets.isdigit():
+    if buckets and not is_number(buckets):
         raise TableError(f"{where}: {BUCKETS} is {buckets!r}; it must be a whole number")
     engine = properties.get(BUCKET_ENGINE, SIMPLE_ENGINE)
     kind = IndexKind(

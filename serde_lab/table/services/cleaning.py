@@ -1,7 +1,7 @@
 """Cleaning: removes file slices that no kept commit needs any more, and records it in a `.clean` instant.
 
-It keeps all files of kept commits, and the newest slice of every file group. Source: CleanPlanner with the
-policy KEEP_LATEST_COMMITS.
+It keeps all files of kept commits, those that a savepoint lists, and the newest slice of every file group.
+Source: CleanPlanner with the policy KEEP_LATEST_COMMITS.
 
 If a clean dies, the next one finishes it from its plan: deleting twice does no harm.
 """
@@ -48,7 +48,8 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
     if kept is None:
         return None
     begun = min((i.time for i in instants if not i.is_completed), default=None)
-    paths = _removable(table.view(), kept.time, begun)
+    saved = _saved(table, instants)
+    paths = [path for path in _removable(table.view(), kept.time, begun) if path not in saved]
     if not paths:
         return None
     newest = max(i.time for i in timeline.completed())
@@ -108,6 +109,21 @@ def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | 
         before = [i for i in writes if i.time <= min(pinned)]
         return before[-1] if before else None
     return earliest
+
+
+def _saved(table: HoodieTable, instants: Iterable[Instant]) -> set[str]:
+    """The files that savepoints list: a restore needs them, whatever commits they belong to."""
+    found: set[str] = set()
+    timeline = table.timeline()
+    for one in instants:
+        if one.action != "savepoint" or not one.is_completed:
+            continue
+        content = timeline.read(one)
+        stated = read_single(content, table.storage.describe(timeline.path(one))) if content else {}
+        for partition, listed in (stated.get("partitionMetadata") or {}).items():
+            names = listed.get("savepointDataFile") or ()
+            found |= {in_partition(partition, name) for name in names}
+    return found
 
 
 def _removable(view: FileSystemView, earliest: str, begun: str | None) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
-from serde_lab.errors import TableError
+from serde_lab.errors import ConcurrentWrite, TableError
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
 from serde_lab.table.index.hashing_metadata import delete_index_files
@@ -35,7 +35,12 @@ from serde_lab.table.storage.data_files import (
 from serde_lab.table.storage.lock import live_writers, remove_heartbeat
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.checkpoints import SharedInstant, read_manifest, remove_unnamed
+from serde_lab.table.timeline.checkpoints import (
+    SharedInstant,
+    read_manifest,
+    remove_late_manifests,
+    remove_unnamed,
+)
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 ROLLBACK = "rollback"
@@ -68,8 +73,8 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
     for pending in left:
         if pending.time in alive:
             continue
-        if pending.action in _SCHEDULED and table.config.layout_version == 1:
-            # later log files carry the instant of its base file, which would never exist
+        if pending.action in _SCHEDULED and _has_logs(table, pending):
+            # they carry the instant of its base file, which would never exist
             raise TableError(
                 f"{table.storage.url}: {pending.action} is pending at {pending.time} on a table of "
                 f"version {table.config.version}; only Apache Hudi can finish it"
@@ -84,6 +89,12 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
                 f"{pending.time}; only that writer can finish it"
             )
     return tuple(undone)
+
+
+def _has_logs(table: HoodieTable, compaction: Instant) -> bool:
+    """Whether logs before table version 8 were written on the base files of a pending compaction."""
+    logs = list_table_files(table.storage).log_files if table.config.layout_version == 1 else ()
+    return any(log.instant == compaction.time for log in logs)
 
 
 def rollback_instant(table: HoodieTable, failed: Instant) -> RolledBack:
@@ -168,14 +179,23 @@ def _execute(
     started = time.perf_counter_ns()
     storage = table.storage
     # the inflight file goes first: a worker that is still alive then refuses to place a file
-    timeline.delete(Instant(failed, action, "inflight"))
+    inflight = Instant(failed, action, "inflight")
+    untouched = storage.exists(timeline.path(inflight))
+    timeline.delete(inflight)
+    if any(one.is_completed and one.time == failed for one in timeline.instants()):
+        if untouched:
+            _leave_alone(timeline, inflight, rollback)
+        raise ConcurrentWrite(
+            f"{storage.url}: instant {failed} completed while it was being rolled back",
+            hint="try again",
+        )
     late = files_of(table, failed)
     deleted = []
     for path in sorted({*files, *late}):
         if storage.exists(path):
             storage.delete(path)
             deleted.append(path)
-    if Instant(failed, action, "inflight").completed_action == "replacecommit":
+    if inflight.completed_action == "replacecommit":
         delete_index_files(storage, failed)
     timeline.delete(Instant(failed, action, "requested"))
     elapsed_ms = (time.perf_counter_ns() - started) // 1_000_000
@@ -184,6 +204,16 @@ def _execute(
     delete_markers(storage, failed)
     remove_heartbeat(storage, failed)
     return RolledBack(failed, action, tuple(deleted))
+
+
+def _leave_alone(timeline: Timeline, inflight: Instant, rollback: Instant) -> None:
+    """Take a rollback back that has deleted nothing but the inflight file.
+
+    The writer, whom we took for dead, looks for that file once more: it has its commit, or takes it back.
+    """
+    timeline.create_inflight(inflight)
+    for state in ("inflight", "requested"):
+        timeline.delete(replace(rollback, state=state))
 
 
 def _plan(storage: Storage, failed: Instant, files: tuple[str, ...]) -> bytes:
@@ -268,6 +298,7 @@ def recover(table: HoodieTable) -> Recovered:
     found = (read_manifest(table, pending) for pending in left)
     shared = tuple(one for one in found if one is not None)
     for one in shared:
+        remove_late_manifests(table, one)
         remove_unnamed(table, one)
     alive = live_writers(table.storage, (pending.time for pending in left))
     return Recovered(rolled_back, cleaned, shared, alive)

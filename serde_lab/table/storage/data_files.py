@@ -185,7 +185,7 @@ def place_data_file(
     Of several attempts at one path the first wins and the others change nothing, even long after the instant
     completed: attempts of one task write the same rows. Raises ConcurrentWrite, and leaves no file behind, if
     the instant is no longer inflight; StorageError if the rows are split by their order and the attempts
-    differ: the rest of this task's rows would then be lost or doubled.
+    differ: the rest of this task's rows would then be lost or doubled; or if the file is another write's.
     """
     _check_inflight(storage, writing)
     create_partition_metadata(storage, partition_path, writing.instant)
@@ -194,6 +194,10 @@ def place_data_file(
         size = storage.size_bytes(path)
         if size is None:
             raise StorageError(f"{storage.describe(path)}: vanished while it was being written")
+        if not _is_ours(storage, writing, path, kind):
+            raise StorageError(
+                f"{storage.describe(path)}: a late task of another write has put its log there"
+            )
         if writing.split_by_order and storage.get(path) != bytes(data):
             raise StorageError(
                 f"{storage.describe(path)}: two attempts of a task had their rows in different orders",
@@ -206,9 +210,18 @@ def place_data_file(
         if writing.may_be_replaced:
             _check_incomplete(storage, writing)
     except ConcurrentWrite:
-        storage.delete(path)
+        if _is_ours(storage, writing, path, kind):
+            storage.delete(path)
         raise
     return memoryview(data).nbytes
+
+
+def _is_ours(storage: Storage, writing: Writing, path: str, kind: MarkerKind) -> bool:
+    """Whether a file was written for this instant: logs before version 8 say so in their blocks alone."""
+    if kind != APPEND:
+        return True
+    content = storage.get_if_present(path)
+    return content is not None and writing.instant.encode() in content
 
 
 def _check_inflight(storage: Storage, writing: Writing) -> None:

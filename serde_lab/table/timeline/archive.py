@@ -3,15 +3,17 @@
 Every reader counts instants older than the active timeline as committed, so archiving makes visible
 whatever it passes: files that no instant committed are removed first, and a replaced file group must be
 cleaned before the replacing instant is archived. So must a log whose base file was begun while it was
-written. The last checkpoint of each stream stays on the active timeline. If an archiving dies, the next one
-finishes it: instants leave the active timeline only once the history has them, oldest first, so that the
-active timeline never has a gap. Source: TimelineArchiverV2.
+written. The last checkpoint of each stream stays on the active timeline, and so does the write that states
+the table's columns: a slow one may be older than all that completed before it. If an archiving dies, the
+next one finishes it: instants leave the active timeline only once the history has them, oldest first, so
+that the active timeline never has a gap. Source: TimelineArchiverV2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.files.file_system_view import TableFiles, list_table_files, visibility_of
@@ -63,7 +65,9 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     if len(writes) <= commits_max:
         return None
     files = list_table_files(table.storage)
-    going = _going(timeline, instants, files, writes[: len(writes) - commits_min])
+    states_columns, _ = table.schema_statement() or ("", "")
+    oldest = takewhile(lambda one: one.time != states_columns, writes[: len(writes) - commits_min])
+    going = _going(timeline, instants, files, tuple(oldest))
     if not going:
         return None
     keep_checkpoints(table, going)

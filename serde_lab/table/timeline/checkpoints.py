@@ -15,9 +15,10 @@ before it counts as stored:
     .hoodie/.aux/serde_lab/<instant>/<number>.json     `number` counts the instant's batches from 0
 
 A manifest is the commit as it would be after that batch: Hudi's commit metadata as JSON, with every file that
-remains, and with the stream's checkpoint. So the newest manifest counts, and the others may go. Files that it
-does not name are of a batch that died, or were replaced by a later batch. Manifests do not stand beside the
-instant's markers, since Apache Hudi takes every file there for a marker.
+remains, and with the stream's checkpoint. So the newest manifest counts, and the others may go. (One that
+landed after its batch was given up names files that are gone, and counts for nothing.) Files that the newest
+one does not name are of a batch that died, or were replaced by a later batch. Manifests do not stand beside
+the instant's markers, since Apache Hudi takes every file there for a marker.
 """
 
 from __future__ import annotations
@@ -71,17 +72,21 @@ def read_manifest(table: HoodieTable, pending: Instant) -> SharedInstant | None:
     """What the newest manifest of a pending instant says; None if it has none."""
     if pending.state != "inflight" or pending.completed_action not in WRITE_ACTIONS:
         return None
-    storage, folder = table.storage, _folder(pending.time)
+    storage = table.storage
     while True:
-        numbers = [int(file.name.partition(".")[0]) for file in storage.list_files(folder)]
-        if not numbers:
-            return None
-        path = _path(pending.time, max(numbers))
-        content = storage.get_if_present(path)
-        # without the table's lock, a newer one may have replaced it since the listing
-        if content is not None:
+        numbers = _numbers(storage, pending.time)
+        for number in numbers:
+            path = _path(pending.time, number)
+            content = storage.get_if_present(path)
+            if content is None:
+                break  # without the table's lock, a newer one may have replaced it since the listing
             metadata = CommitMetadata.from_bytes(content, storage.describe(path))
-            return SharedInstant(pending, max(numbers) + 1, metadata)
+            shared = SharedInstant(pending, number + 1, metadata)
+            # a batch that is stored removes the manifest before its own: this one may have landed late
+            if number == numbers[-1] or all(storage.exists(path) for path in shared.paths):
+                return shared
+        else:
+            return None
 
 
 def store_batch(
@@ -110,6 +115,13 @@ def store_batch(
     return shared
 
 
+def remove_late_manifests(table: HoodieTable, shared: SharedInstant) -> None:
+    """Remove the manifests of batches that were given up before they landed; the caller holds the table."""
+    for number in _numbers(table.storage, shared.instant.time):
+        if number >= shared.batches:
+            table.storage.delete(_path(shared.instant.time, number))
+
+
 def remove_unnamed(table: HoodieTable, shared: SharedInstant) -> tuple[str, ...]:
     """Remove the instant's files that its manifest does not name; returns their paths."""
     removed, named = [], shared.paths
@@ -136,6 +148,12 @@ def _sweep(table: HoodieTable) -> None:
 
 def _folder(instant: str) -> str:
     return f"{MANIFESTS}/{instant}"
+
+
+def _numbers(storage: Storage, instant: str) -> list[int]:
+    """The numbers of the instant's manifests, the newest first."""
+    files = storage.list_files(_folder(instant))
+    return sorted((int(file.name.partition(".")[0]) for file in files), reverse=True)
 
 
 def _path(instant: str, number: int) -> str:
