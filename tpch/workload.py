@@ -70,7 +70,8 @@ class RefreshStream:
     ) -> None:
         check_refreshed(table)
         self._source, self._key = source, TABLES[table].primary_key[0]
-        self._orders = orders_a_function(scale_factor)
+        # as many as RF1 adds and RF2 removes
+        self._orders = max(1, round(_ORDERS_AT_FACTOR_1 * scale_factor))
         self._starts, blocks = self._blocks()
         most = (blocks - 1) // 2
         if pairs > most:
@@ -209,11 +210,6 @@ def check_refreshed(table: str) -> None:
             f"the refresh functions change {' and '.join(REFRESHED)}, not {table}",
             did_you_mean(table, REFRESHED),
         )
-
-
-def orders_a_function(scale_factor: float) -> int:
-    """How many orders RF1 adds and RF2 removes, at least one."""
-    return max(1, round(_ORDERS_AT_FACTOR_1 * scale_factor))
 
 
 def _write_refreshes(

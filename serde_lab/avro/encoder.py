@@ -41,7 +41,7 @@ def encode(node: Node, array: pa.Array) -> pa.BinaryArray:
             for start in range(0, len(array), step)
         ]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [_EMPTY])
-    except pa.ArrowInvalid as exc:
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as exc:
         raise DataError(f"a batch of {len(array)} rows has too many bytes in Avro: {exc}") from exc
 
 

@@ -88,7 +88,12 @@ class ParquetRows:
         greatest: object = None
         for batch in self.batches(1 << 20, [column]):
             ends = pc.min_max(batch.column(0))
-            low, high = ends["min"].as_py(), ends["max"].as_py()
+            try:
+                low, high = ends["min"].as_py(), ends["max"].as_py()
+            except (OverflowError, ValueError) as exc:
+                raise DataError(
+                    f"column {column!r} has values that are no times of the years 1 to 9999: {exc}"
+                ) from exc
             if low is not None:
                 least = low if least is None else min(least, low)
                 greatest = high if greatest is None else max(greatest, high)

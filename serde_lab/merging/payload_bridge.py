@@ -17,9 +17,11 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec, check_maps
 from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.errors import DataError
 from serde_lab.merging.merger import (
     MODEL,
     PAYLOAD_STRATEGY,
@@ -29,7 +31,7 @@ from serde_lab.merging.merger import (
     named_class,
 )
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.schema import DELETE, IS_DELETED, values_at
+from serde_lab.records.schema import DELETE, IS_DELETED, is_list, values_at
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]
@@ -262,7 +264,9 @@ class _Bridge:
 
     def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            check_maps(name, to_plain(column))
+            plain = to_plain(column)
+            check_maps(name, plain)
+            _check_years(name, plain)
         found: list[bytes] = self._codec.encode(rows).to_pylist()
         return found
 
@@ -273,13 +277,14 @@ class _Bridge:
     def payloads(
         self, rows: pa.RecordBatch, payload_class: type[RecordPayload]
     ) -> list[RecordPayload]:
+        datums = self.encoded(rows)
         columns = [values_at(rows, name).to_pylist() for name in self._ordering]
         values = [tuple(map(comparable, each)) for each in zip(*columns, strict=True)]
         if not columns:
             values = [()] * rows.num_rows
         return [
             payload_class(datum, value, self.decode)
-            for datum, value in zip(self.encoded(rows), values, strict=True)
+            for datum, value in zip(datums, values, strict=True)
         ]
 
     def merged(
@@ -299,6 +304,30 @@ class _Bridge:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, self._avro, datum)
         return out.getvalue()
+
+
+_FIRST, _LAST = np.datetime64("0001-01-01"), np.datetime64("9999-12-31T23:59:59.999999")
+
+
+def _check_years(path: str, array: pa.Array) -> None:
+    """Raise DataError naming the column if the plain `array` has a date or time that Python has none for."""
+    if pa.types.is_date32(array.type) or pa.types.is_timestamp(array.type):
+        dates = pa.types.is_date32(array.type)
+        kind = f"datetime64[{'D' if dates else array.type.unit}]"
+        first, last = (int(end.astype(kind).astype(np.int64)) for end in (_FIRST, _LAST))
+        found = pc.min_max(array.cast(pa.int32() if dates else pa.int64())).as_py()
+        if found["min"] is not None and (found["min"] < first or found["max"] > last):
+            raise DataError(
+                f"column {path!r} has a date or time outside the years 1 to 9999, which payload classes here"
+                " cannot hold, since they are Python"
+            )
+    elif is_list(array.type):
+        _check_years(f"{path}.element", array.flatten())
+    elif pa.types.is_map(array.type):
+        _check_years(f"{path}.value", array.items)
+    elif pa.types.is_struct(array.type):
+        for index, field in enumerate(array.type):
+            _check_years(f"{path}.{field.name}", array.field(index))
 
 
 @lru_cache(maxsize=16)

@@ -42,7 +42,7 @@ from serde_lab.merging.merger import (
     named_class,
 )
 from serde_lab.merging.survivors import Deletes, MergeMode
-from serde_lab.records.conversion import java_text
+from serde_lab.records.conversion import has_text, java_text
 from serde_lab.records.schema import DELETE, IS_DELETED, OPERATION, UPDATE_BEFORE, RecordSchema
 
 _KINDS = pa.array([DELETE, UPDATE_BEFORE])
@@ -72,7 +72,9 @@ class DeleteMarkers:
             )
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises SchemaError if `_hoodie_is_deleted` is not boolean or the table's field is missing."""
+        """Raises SchemaError if `_hoodie_is_deleted` is not boolean, or the table's field is missing or of a
+        type without text.
+        """
         if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
             raise SchemaError(
                 f"column {IS_DELETED!r} is of type {schema.field(IS_DELETED).type}, expected a boolean"
@@ -80,6 +82,10 @@ class DeleteMarkers:
         if self.field and self.field not in schema.names:
             raise SchemaError(
                 f"hoodie.payload.delete.field is {self.field!r}, which is not a column of the data"
+            )
+        if self.field and not has_text(kind := schema.field(self.field).type):
+            raise SchemaError(
+                f"hoodie.payload.delete.field is {self.field!r} of type {kind}, whose values have no text"
             )
 
     def used_in(self, names: Collection[str]) -> list[str]:
@@ -101,7 +107,9 @@ class DeleteMarkers:
         if IS_DELETED in names and pa.types.is_boolean(rows.column(IS_DELETED).type):
             masks.append(rows.column(IS_DELETED))
         if self.field and self.field in names:
-            masks.append(pc.equal(java_text(rows.column(self.field)), self.marker))
+            values = rows.column(self.field)
+            whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+            masks.append(pc.equal(java_text(whole), self.marker))
         if OPERATION in names:
             masks.append(pc.is_in(rows.column(OPERATION), value_set=_KINDS))
         return masks

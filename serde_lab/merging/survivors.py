@@ -321,13 +321,20 @@ def match(stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys) -> Ind
 
     `incoming` has no key twice. If `stored` does, the first one is taken, as in Hudi's merge handle.
     """
+    return match_and_doubt(stored, incoming)[0]
+
+
+def match_and_doubt(
+    stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys
+) -> tuple[Indices, bool]:
+    """The same, and whether `stored` may have a key twice."""
     old, new = HashedKeys.of(stored), HashedKeys.of(incoming)
     found = np.full(len(new), -1, np.int64)
     if not len(old) or not len(new):
-        return found
+        return found, False
     left, right = equal_neighbours(np.concatenate([old.hashes, new.hashes]))
     if not len(left):
-        return found
+        return found, False
     if ((left < len(old)) & (right >= len(old))).all():
         found[right - len(old)] = left
         hits = np.flatnonzero(found >= 0)
@@ -338,10 +345,10 @@ def match(stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys) -> Ind
             new.values if len(hits) == len(new) else new.values.take(pa.array(hits)),
         )
         if pc.all(same).as_py():
-            return found
+            return found, False
     # a key is stored twice, or two keys have one hash: compare the strings of all keys
     exact = pc.index_in(new.values, value_set=old.values)
-    return pc.fill_null(exact, -1).to_numpy().astype(np.int64)
+    return pc.fill_null(exact, -1).to_numpy().astype(np.int64), True
 
 
 def merge(

@@ -31,9 +31,9 @@ from serde_lab.table.files.log_file import LogFormat
 from serde_lab.table.files.parquet_options import BaseFileFormat
 from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bloom_lookup import base_file_seen
-from serde_lab.table.index.bucket_index import bucket_of_file_id
+from serde_lab.table.index.bucket_index import slices_by_bucket
 from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index.hashing_metadata import check_rings, load_hashing_metadata
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING, COVERS_LOGS
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
@@ -136,7 +136,6 @@ class WritePlan:
         return self.targets if self.table.is_keyless else self.table.bucket_count or 1
 
     def buckets_in(self, partition_path: str) -> int:
-        """The number of buckets of this partition."""
         own = None if self.table.is_keyless else self.table.buckets_of(partition_path)
         return self.buckets if own is None else own
 
@@ -289,7 +288,7 @@ def _groups(
         return {(s.partition_path, s.file_id): _stored(s) for s in slices}
     if config.is_keyless:
         return {}
-    return {(s.partition_path, bucket_of_file_id(s.file_id)): _stored(s) for s in slices}
+    return {place: _stored(slice_) for place, slice_ in slices_by_bucket(slices).items()}
 
 
 def _index(
@@ -308,6 +307,7 @@ def _index(
     if config.bucket_engine == CONSISTENT_HASHING:
         nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
         rings = load_hashing_metadata(table)
+        check_rings(rings, view)
         return IndexPlan(is_global=False, covers_logs=True, stored=nothing, rings=rings)
     in_base_files = config.keys_are_where_base_files_say
     for slice_ in looked_into if in_base_files else ():
@@ -354,6 +354,7 @@ def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
         options.ordering_nulls,
         table.time_rule,
         table.partition_kinds,
+        named=table.key_generator == "COMPLEX",
     )
 
 

@@ -241,10 +241,11 @@ def _check_there(
         )
     cleans = [instant for instant in timeline.instants() if instant.action == CLEAN]
     kept = max((earliest_kept_by(table, one) for one in cleans), default="")
-    if time < times.get(kept, kept):
+    # a clean goes by when writes began: one that began before the kept one may have completed after it
+    since = max((when for begun, when in times.items() if begun <= kept), default=kept)
+    if time < since:
         raise OptionError(
-            f"{option} is {time}, and files that only writes before {times.get(kept, kept)} need"
-            " were cleaned"
+            f"{option} is {time}, and files that only writes before {since} need were cleaned"
         )
 
 

@@ -233,10 +233,14 @@ def write_kept_stage(task: Task, kept: Sequence[Records]) -> Iterator[WriteStat]
     yield from task.timeline.sink(writers.finish())
 
 
+POSITION = "_serde_lab_position"
+"""The column beside the source's own that numbers its rows; no source has one of this name."""
+
+
 def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """The reduce stage behind a hop of Spark's own columns: no strategy, no frames.
 
-    Batches hold the source's columns and `position`; sorting by it restores the input order.
+    Batches hold the source's columns and `POSITION`; sorting by it restores the input order.
     """
     plan, timeline = task.plan, task.timeline
     with timeline.phase("bind"):
@@ -247,7 +251,7 @@ def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Itera
     if batches:
         with timeline.phase("order"):
             together = pa.concat_batches(batches)
-            positions = together.column("position").to_numpy()
+            positions = together.column(POSITION).to_numpy()
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):

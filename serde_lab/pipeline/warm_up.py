@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
@@ -83,7 +82,7 @@ def _made_up(rows: int) -> Iterator[pa.RecordBatch]:
         number = np.arange(start, min(start + _BATCH, rows))
         amount = pa.array(number % 9_973).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))
         some = words.take(pa.array(number % len(words)))
-        flag = _letters(number)
+        flag = pa.array(["A", "N", "R", "DELIVER IN PERSON"]).take(pa.array(number % 4))
         day = pa.array((number % 2_500).astype(np.int32)).cast(pa.date32())
         columns = {
             "order": pa.array(number // 4),
@@ -96,7 +95,3 @@ def _made_up(rows: int) -> Iterator[pa.RecordBatch]:
             "ts": pa.array(number),
         }
         yield pa.RecordBatch.from_pydict(columns)
-
-
-def _letters(number: npt.NDArray[np.int64]) -> pa.Array:
-    return pa.array(["A", "N", "R", "DELIVER IN PERSON"]).take(pa.array(number % 4))

@@ -46,7 +46,7 @@ from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
-from serde_lab.table.index.bucket_index import check_buckets
+from serde_lab.table.index.bucket_index import check_buckets, check_stored_rules
 from serde_lab.table.portability import warn_of_kind, warn_of_null_elements, warn_of_types
 from serde_lab.table.services.replacing import (
     Replaced,
@@ -86,7 +86,7 @@ class PreparedWrite:
         schema = record_schema(source, options)
         key_generator(schema, options)
         if options.table.is_mor:
-            ordering = [type_at(source, name) for name in schema.ordering]
+            ordering = [type_at(schema.data, name) for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
         check_records(schema, options)
         if options.services.compact:
@@ -116,6 +116,8 @@ class PreparedWrite:
             table.check_key_form()
         if table.config.bucket_count is None and asked.bucket_count is not None:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
+        elif asked.bucket_count is not None and not makes_table:
+            check_stored_rules(table, asked.bucket_count, asked.bucket_expressions)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
             # the options include facts that the table does not store

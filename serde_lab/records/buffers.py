@@ -8,7 +8,7 @@ candidates: compare the strings where equality matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -46,6 +46,17 @@ def spans_of(array: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
     """The bytes of a string or binary array, and its offsets in them, which begin at 0."""
     ends = offsets_of(array).astype(np.int64)
     return data_of(array), ends - ends[0]
+
+
+def binaries(values: Sequence[bytes]) -> pa.BinaryArray:
+    """The values as one array. Raises DataError above 2 GiB."""
+    found = pa.array(values, pa.binary())
+    if isinstance(found, pa.ChunkedArray):
+        size = sum(map(len, values))
+        raise DataError(
+            f"a batch has {size} bytes, expected at most {MOST_BYTES}", "send smaller batches"
+        )
+    return found
 
 
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)

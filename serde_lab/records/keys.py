@@ -60,7 +60,8 @@ class KeyGenerator:
 
     `ordering_nulls`: whether a null ordering value is refused, or counts as lower than any other.
     `time`: how folders are named by time; without `kinds` the key generator is TIMESTAMP, which has one
-    partition field. `kinds`: the key generator is CUSTOM; one entry per partition field.
+    partition field. `kinds`: the key generator is CUSTOM; one entry per partition field. `named`: the key
+    generator is COMPLEX, whose keys have the names of their fields even if there is one only.
     """
 
     schema: RecordSchema
@@ -69,6 +70,7 @@ class KeyGenerator:
     ordering_nulls: OrderingNulls = "refuse"
     time: TimeRule | None = None
     kinds: tuple[PartitionKind, ...] = ()
+    named: bool = False
 
     def __post_init__(self) -> None:
         for name in self.schema.record_key:
@@ -96,11 +98,10 @@ class KeyGenerator:
     def complex(self) -> bool:
         """Whether keys have the form `field:value`.
 
-        They do with several key fields and, except for CUSTOM, with several partition fields.
+        They do under COMPLEX, with several key fields and, except for CUSTOM, with several partition fields.
         """
-        return len(self.schema.record_key) > 1 or (
-            len(self.schema.partition) > 1 and not self.kinds
-        )
+        several = len(self.schema.partition) > 1 and not self.kinds
+        return self.named or several or len(self.schema.record_key) > 1
 
     def _partition_rules(self) -> list[tuple[str, TimeRule | None]]:
         """Each partition field with its rule for naming folders by time, or None."""

@@ -213,7 +213,6 @@ def _as_int64(values: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def _arrow_zone(zone: str) -> str:
-    """Arrow's name of the zone."""
     found = _OFFSET.fullmatch(zone)
     if found:
         return f"{found[1]}{int(found[2]):02}:{found[3] or '00'}"

@@ -98,7 +98,6 @@ def columns_of(paths: Iterable[str]) -> list[str]:
 
 
 def leads_into_struct(path: str) -> bool:
-    """Whether the path leads into a struct."""
     return "." in path
 
 
@@ -227,7 +226,7 @@ def check_supported(schema: pa.Schema) -> None:
     for name, times in Counter(schema.names).items():
         if times > 1:
             raise SchemaError(f"column {name!r} occurs {times} times in the schema, expected once")
-        if name in _RESERVED:
+        if name.lower() in _RESERVED:
             raise SchemaError(f"column {name!r} has a name that is reserved for record metadata")
         if not name:
             raise SchemaError("a column has an empty name")
@@ -314,6 +313,15 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 def storage_schema(schema: pa.Schema) -> pa.Schema:
     """`schema` with every column as the table stores it, without metadata."""
     return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
+
+
+def microsecond_schema(schema: pa.Schema) -> pa.Schema:
+    """`schema` with every timestamp in microseconds, the only ones that Spark takes."""
+
+    def leaf(t: pa.DataType) -> pa.DataType:
+        return pa.timestamp("us", t.tz) if pat.is_timestamp(t) else t
+
+    return pa.schema([pa.field(f.name, _rebuild(f.type, leaf), f.nullable) for f in schema])
 
 
 def _rebuild(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DecodeError
+from serde_lab.records.buffers import binaries
 from serde_lab.records.schema import (
     RecordSchema,
     child_fields,
@@ -180,7 +181,7 @@ def seal(frames: pa.BinaryArray) -> pa.BinaryArray:
     """Each frame with the CRC-32C of its bytes appended."""
     value, pack = google_crc32c.value, _CRC.pack
     # one call of the C library a frame, since neither Arrow nor numpy computes a CRC
-    return pa.array([frame + pack(value(frame)) for frame in frames.to_pylist()], pa.binary())
+    return binaries([frame + pack(value(frame)) for frame in frames.to_pylist()])
 
 
 def unseal(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.BinaryArray:
@@ -193,7 +194,7 @@ def unseal(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.B
             problem = "its crc32c differs from the one that it carries"
             raise frame_error(strategy, index, options, problem)
         payloads.append(payload)
-    return pa.array(payloads, pa.binary())
+    return binaries(payloads)
 
 
 def schema_fingerprint(schema: RecordSchema) -> int:

@@ -185,7 +185,6 @@ def _reinterpreted(array: pa.Array, t: pa.DataType) -> pa.Array:
 
 
 def _slices(items: list[Any], array: pa.Array) -> list[list[Any]]:
-    """The items of each list."""
     ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1).tolist()
     return [items[a:b] for a, b in pairwise(ends)]
 

@@ -365,6 +365,16 @@ def test_repeated_keys_are_counted_by_all_columns(tmp_path: Path) -> None:
     assert repeated_keys([file], ["a"], [file]) == 2
 
 
+def test_a_folders_name_is_no_column_of_the_users_rows(tmp_path: Path) -> None:
+    files = []
+    for number in (1, 2):
+        file = tmp_path / f"id={number}" / "x.parquet"
+        file.parent.mkdir()
+        pq.write_table(pa.table({"id": [5]}), file)
+        files.append(file)
+    assert repeated_keys(files, ["id"]) == 1
+
+
 def test_asking_for_more_than_there_is(tmp_path: Path, own: Path) -> None:
     one = scenario(own_data(own), BULK, {"rows": 50, "updates": 0.5})
     with pytest.raises(

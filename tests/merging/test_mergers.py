@@ -93,6 +93,39 @@ def test_the_bridge_refuses_a_map_that_no_payload_can_hold() -> None:
     assert same(AvroRecordMerger().merge(one, both.slice(1), table).rows, one)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fits", "far"),
+    [
+        (pa.date32(), [-719162, 2932896, None], 2932897),
+        (pa.date32(), [0], -719163),
+        (pa.timestamp("us", "UTC"), [253402300799999999], 253402300800000000),
+        (pa.list_(pa.struct([("at", pa.timestamp("us"))])), [], [{"at": 2**62}]),
+    ],
+)
+def test_the_bridge_refuses_times_that_python_has_none_for(
+    kind: pa.DataType, fits: list[int | None], far: object
+) -> None:
+    schema = RecordSchema(pa.schema([("k", pa.string()), ("at", kind)]), ("k",))
+    payload = f"{MODEL}.OverwriteWithLatestAvroPayload"
+    table = MergedTable(schema, {"hoodie.compaction.payload.class": payload})
+
+    def one(value: object) -> pa.RecordBatch:
+        if isinstance(value, int):
+            values = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+        else:
+            items = pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))
+            structs = pa.StructArray.from_arrays([items], ["at"])
+            values = (
+                pa.nulls(1, kind) if value is None else pa.ListArray.from_arrays([0, 1], structs)
+            )
+        return pa.RecordBatch.from_arrays([pa.array(["k"]), values.cast(kind)], schema=schema.data)
+
+    for value in fits:
+        assert same(AvroRecordMerger().merge(one(value), one(value), table).rows, one(value))
+    with pytest.raises(DataError, match=r"column 'at.*' has a date or time outside the years 1 to"):
+        AvroRecordMerger().merge(one(far), one(None), table)
+
+
 MERGERS = {"commit": CommitTimeMerger(), "event": EventTimeMerger(), "bridge": AvroRecordMerger()}
 
 

@@ -17,6 +17,7 @@ from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.lab_writer import lab_options, write_in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,3 +95,30 @@ def test_escaped_partition_paths_of_two_fields(hudi_session: SparkSession, tmp_p
     # the trap: one key field is named in the key as soon as there are two partition fields
     assert record_keys(batch, rules).to_pylist() == rows["_hoodie_record_key"].to_pylist()
     assert maker.record_keys(batch).to_pylist() == rows["_hoodie_record_key"].to_pylist()
+
+
+@pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
+def test_the_complex_generator_names_a_single_key_too(
+    index: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Many jobs set that class whatever their fields are; the lab then updates Hudi's rows."""
+    table = HudiTable("t", ("id",), ("o",), ("int",), buckets=2, index=index)
+    complex_too = {
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator"
+    }
+    source = tmp_path / "input"
+    source.mkdir()
+    pq.write_table(ROWS, source / "part-0.parquet")
+    frame = hudi_session.read.parquet(str(source))
+    options = write_options(table, HudiWrite(extra=complex_too))
+    path = str(tmp_path / "table")
+    frame.write.format("hudi").options(**options).mode("append").save(path)
+    rows = HudiRs(path).table().sort_by("id")
+    assert rows["_hoodie_record_key"].to_pylist() == [f"id:{number}" for number in range(4)]
+    ours = lab_options(table, "upsert", "arrow", "avro")
+    write_in_process(path, source, {**ours, "hoodie.index.type": index})
+    again = HudiRs(path).table().sort_by("id")
+    for name in ("_hoodie_record_key", "_hoodie_partition_path", "id"):
+        assert again[name].to_pylist() == rows[name].to_pylist()
+    frame.write.format("hudi").options(**options).mode("append").save(path)
+    assert HudiRs(path).table().num_rows == len(ROWS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.commit.table_services import (
     archive_now,
     clean_now,
@@ -21,8 +21,10 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.services.bucket_resizing import ResizeRules
+from serde_lab.table.services.replacing import requested_content
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import CommitMetadata
 from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import (
     FIRST,
@@ -173,6 +175,21 @@ class RingTable:
         for found in (hudi_rs_rows(self.storage), our_rows(self.table)):
             assert sorted((row["p"], row["id"], row["ts"]) for row in found) == expected, after
         assert validate_table(self.storage, deep=True).findings == (), after
+
+
+def test_a_partition_that_hudi_dropped_is_not_written_by_its_old_ring(tmp_path: Path) -> None:
+    """Apache Hudi leaves the ring there, and the file groups on it count as replaced."""
+    table = RingTable(tmp_path, 2, {}, ("x", "y"))
+    table.write("upsert", [*table.keys("x", range(8)), *table.keys("y", range(8))])
+    timeline = table.table.timeline()
+    ids = [s.file_id for s in table.table.view().latest_file_slices() if s.partition_path == "x"]
+    metadata = CommitMetadata("DELETE_PARTITION", replaced_file_ids={"x": ids})
+    requested = timeline.create_requested(
+        timeline.new_instant("replacecommit"), requested_content("delete_partition")
+    )
+    timeline.create_completed(timeline.create_inflight(requested), metadata.to_bytes(2))
+    with pytest.raises(TableError, match="of partition 'x' was replaced or is not on its ring"):
+        table.write("upsert", table.keys("x", range(4)))
 
 
 @pytest.mark.slow

@@ -386,6 +386,25 @@ def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path, i
         LabTable(tmp_path, plain, TIMES).upsert(times(range(9), 2))
 
 
+@pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_a_single_key_of_the_generator_complex_has_its_name(tmp_path: Path, index: str) -> None:
+    """As in tables of Apache Hudi's whose writers always set that class."""
+    of_index = {"hoodie.index.type": index}
+    if index != "BUCKET":
+        of_index["hoodie.bucket.index.num.buckets"] = "0"
+    plain = {"hoodie.datasource.write.recordkey.field": "k", **of_index, PARTITION: "x"}
+    table = LabTable(tmp_path, plain, TIMES)
+    named = times(range(9), 1)
+    keys = pa.array([f"k:{key}" for key in named["k"].to_pylist()])
+    table.upsert(named.set_column(named.schema.get_field_index("k"), "k", keys))
+    place = table.path / ".hoodie/hoodie.properties"
+    stated = parse_properties(place.read_text()) | {"hoodie.table.keygenerator.type": "COMPLEX"}
+    place.write_text(format_properties(stated))
+    table.upsert(times(range(9), 2))
+    assert plan_snapshot(table.table).read().num_rows == 9
+
+
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 def test_times_that_a_table_does_not_state_are_each_writes_to_say(tmp_path: Path) -> None:
     """So Apache Hudi leaves its own tables of the key generator CUSTOM."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,16 @@ from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.files.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify.table_checks import rows_match
-from tests.pipeline.lab_table import FIRST, MOR, OPTIONS, PARTITIONED, SECOND, STRATEGIES, LabTable
+from tests.pipeline.lab_table import (
+    FIRST,
+    MOR,
+    OPTIONS,
+    PARTITIONED,
+    SECOND,
+    STRATEGIES,
+    LabTable,
+    table_of,
+)
 
 # hudi-rs does not read what is ordered by two fields (readers.toml)
 pytestmark = pytest.mark.filterwarnings("ignore:fields ts, i.:serde_lab.errors.PortabilityWarning")
@@ -164,6 +174,59 @@ def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline_write, "make_plan", in_shards)
         history(table, 7)
+
+
+@pytest.mark.parametrize("mode", ["ignore defaults"])
+def test_a_bucket_that_was_emptied_is_filled_in_shards(mode: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from serde_lab.pipeline import write as pipeline_write
+
+    made = pipeline_write.make_plan
+
+    def in_shards(*given: Any) -> Any:
+        return replace(made(*given), shards=3)
+
+    table = LabTable(tmp_path, MODES[mode] | {"hoodie.bucket.index.num.buckets": "1"}, SCHEMA)
+    given = rows(np.random.default_rng(1), 20, 5, marks=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline_write, "make_plan", in_shards)
+        table.upsert(given)
+        before = plan_snapshot(table.table, columns=SCHEMA.names).read()
+        keys = [name for name in ("k", "n", "p") if name in SCHEMA.names]
+        table.write("delete", given.select(keys))
+        assert plan_snapshot(table.table).read().num_rows == 0
+        table.upsert(given)
+    assert plan_snapshot(table.table, columns=SCHEMA.names).read().num_rows == before.num_rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "marker"),
+    [
+        (pa.date32(), date(1970, 1, 1), "1970-01-01"),
+        (pa.timestamp("us", "UTC"), datetime(1970, 1, 1, tzinfo=UTC), "0"),
+        (pa.binary(), b"\xff", "ff"),
+        (pa.bool_(), True, "true"),
+    ],
+)
+def test_a_marker_of_deletes_of_any_type_with_text(
+    kind: pa.DataType, value: object, marker: str, tmp_path: Path
+) -> None:
+    options = {"hoodie.payload.delete.field": "gone", "hoodie.payload.delete.marker": marker}
+    table = LabTable(tmp_path, MOR | options)
+    for ts, gone in ((1, [None, None]), (2, [value, None])):
+        rows = table_of([("a", 1, ts, 1.0), ("a", 2, ts, 1.0)])
+        table.upsert(rows.append_column("gone", pa.array(gone, kind)))
+    assert plan_snapshot(table.table).read()["n"].to_pylist() == [2]
+    assert compact(table.table) is not None
+    assert plan_snapshot(table.table).read()["n"].to_pylist() == [2]
+
+
+def test_a_marker_of_deletes_without_text_is_refused(tmp_path: Path) -> None:
+    options = {"hoodie.payload.delete.field": "gone", "hoodie.payload.delete.marker": "D"}
+    rows = table_of([("a", 1, 1, 1.0)]).append_column("gone", pa.array([["D"]]))
+    with pytest.raises(SchemaError, match=r"'gone' of type list<.*>, whose values have no text"):
+        LabTable(tmp_path, MOR | options).upsert(rows)
 
 
 def test_marked_rows_go_to_delete_blocks_with_their_ordering_values(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import serde_lab
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify import oracle
-from tests.pipeline.lab_table import LabTable, write_parts
+from tests.pipeline.lab_table import LabTable, table_of, write_parts
 from tests.pipeline.test_key_generators import (
     BY_TIME,
     CUSTOM,
@@ -88,6 +88,18 @@ def test_a_first_load_by_the_custom_generator(
     write(spark, table, "bulk_insert", rows)
     write(spark, table, "upsert", rows.slice(5, 10))
     table.check(by_rust=False)
+
+
+def test_columns_may_have_any_name_in_a_first_load(spark: SparkSession, tmp_path: Path) -> None:
+    """Beside them, rows cross Spark's shuffle with their positions and salts."""
+    table = LabTable(tmp_path, {})
+    more = {"position": [3, 1, 2], "Salt": ["x", None, "y"]}
+    rows = table_of([("a", n, n, 1.0) for n in range(3)])
+    for name, values in more.items():
+        rows = rows.append_column(name, pa.array(values))
+    write(spark, table, "bulk_insert", rows)
+    found = plan_snapshot(table.table).read().sort_by("n")
+    assert {name: found[name].to_pylist() for name in more} == more
 
 
 def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:

@@ -172,6 +172,18 @@ def test_under_a_global_index_a_record_leaves_its_partition(
     table.check()
 
 
+def test_a_record_leaves_its_partition_by_an_ordering_value_in_a_struct(tmp_path: Path) -> None:
+    options = options_of("state", "GLOBAL_SIMPLE", **{"hoodie.table.ordering.fields": "s.o"})
+    table = LabTable(tmp_path, {**options, **PARTITIONED})
+    kind = pa.struct([("o", pa.int64())])
+    for when, path in ((1, "x"), (3, "y"), (2, "x")):
+        rows = moved([("a", 0, when, 1.0)], path)
+        table.upsert(rows.append_column("s", pa.array([{"o": when}], kind)))
+    found = plan_snapshot(table.table).read()
+    assert found["_hoodie_partition_path"].to_pylist() == ["y"]
+    assert found["s"].to_pylist() == [{"o": 3}]
+
+
 @pytest.mark.parametrize(
     ("topology", "index", "option", "kind", "strategy"),
     [

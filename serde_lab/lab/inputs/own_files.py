@@ -144,15 +144,19 @@ def check_nulls(key: str, rows: ParquetRows, where: str, scenario: Scenario) -> 
             )
 
 
+_FILES = "read_parquet(?, hive_partitioning = false)"
+"""The rows of files as they are: folders like `id=1` are no columns."""
+
+
 def repeated_keys(
     files: Sequence[Path], columns: Iterable[str], earlier: Sequence[Path] = ()
 ) -> int:
     """The number of keys that occur more than once in `files`, or in `files` and in `earlier`."""
     keys = _quoted(columns)
-    query = f"SELECT {keys}, false AS old FROM read_parquet(?)"
+    query = f"SELECT {keys}, false AS old FROM {_FILES}"
     groups = [files]
     if earlier:
-        query += f" UNION ALL SELECT DISTINCT {keys}, true FROM read_parquet(?)"
+        query += f" UNION ALL SELECT DISTINCT {keys}, true FROM {_FILES}"
         groups.append(earlier)
     query = (
         f"SELECT count(*) FROM (SELECT 1 FROM ({query}) GROUP BY {keys} "
@@ -163,7 +167,7 @@ def repeated_keys(
 
 def different_keys(files: Sequence[Path], columns: Iterable[str]) -> int:
     """The number of different keys in `files`; works out of core, with temporary files beside them."""
-    query = f"SELECT count(*) FROM (SELECT DISTINCT {_quoted(columns)} FROM read_parquet(?))"
+    query = f"SELECT count(*) FROM (SELECT DISTINCT {_quoted(columns)} FROM {_FILES})"
     with TemporaryDirectory(prefix="keys-", dir=files[0].parent) as spill:
         config = {"memory_limit": "2048MB", "threads": 2, "temp_directory": spill}
         return _counted(query, [files], config)

@@ -29,7 +29,16 @@ from serde_lab.pipeline.handles.handle import Candidates, precombined
 from serde_lab.records.buffers import HashedKeys, equal_neighbours, rows_by_value
 from serde_lab.records.conversion import fit
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
+from serde_lab.records.schema import (
+    DELETE,
+    INSERT,
+    PARTITION_PATH,
+    UPDATE_AFTER,
+    column_of,
+    columns_of,
+    type_at,
+    values_in,
+)
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.record_verbs import NEW_FILE_GROUP, STORED_FILE_GROUP, MetadataValues
 from serde_lab.table.files.base_file import RECORD_KEY
@@ -255,7 +264,7 @@ class Assigner:
             at = pa.array(moved)
             names = plan.table.merge_ordering
             groups = pc.unique(found.file_ids.take(at)).to_pylist()
-            stored = stored_values(self.index, groups, [RECORD_KEY, *names])
+            stored = stored_values(self.index, groups, [RECORD_KEY, *columns_of(names)])
             place = match(
                 stored.column(RECORD_KEY).combine_chunks(),
                 candidates.keys.values.take(at),
@@ -264,9 +273,10 @@ class Assigner:
             kinds = plan.schema.data
             wins = not_older(
                 [
-                    fit(stored.column(name).combine_chunks(), kinds.field(name).type).take(
-                        pa.array(place[met])
-                    )
+                    fit(
+                        values_in(stored.column(column_of(name)).combine_chunks(), name),
+                        type_at(kinds, name),
+                    ).take(pa.array(place[met]))
                     for name in names
                 ],
                 [values.take(pa.array(moved[met])) for values in candidates.ordering],
@@ -308,7 +318,6 @@ def _joined(one: Located, other: Located) -> Located:
 
 
 def _chosen(where: Mask, yes: str, no: str) -> pa.StringArray:
-    """`yes` where the mask is set and `no` elsewhere."""
     return pa.array([no, yes], pa.string()).take(pa.array(where.astype(np.int8)))
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.merging.survivors import match
+from serde_lab.merging.survivors import match_and_doubt
 from serde_lab.pipeline.exchange.routing import Task, task_of_keys
 from serde_lab.pipeline.plan import IndexPlan
 from serde_lab.records.buffers import HashedKeys
@@ -24,7 +24,12 @@ from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
 from serde_lab.table.index.assigner_state import AssignerState
-from serde_lab.table.index.bloom_lookup import BloomLookup, FooterCache, bloom_files
+from serde_lab.table.index.bloom_lookup import (
+    BloomLookup,
+    FooterCache,
+    bloom_files,
+    stored_twice,
+)
 
 # a base file never changes, so a worker reads its footer once for all its tasks
 _FOOTERS = FooterCache()
@@ -76,6 +81,29 @@ class IndexLookup(ABC):
         """Keep what later writes may need, after the last records."""
         return
 
+    def _places_in(
+        self,
+        stored: GlobalLocations,
+        stored_keys: pa.StringArray,
+        keys: pa.StringArray,
+        paths: pa.StringArray,
+    ) -> GlobalLocations:
+        """The places of `keys` among those `stored`. Raises DataError for a key in two file groups.
+
+        Under a global index such a key may have moved: its old place has a delete in a log.
+        """
+        known = self.identities_of(stored_keys, stored.paths)
+        wanted = self.identities_of(keys, paths)
+        at, doubtful = match_and_doubt(known, HashedKeys.of(wanted))
+        if doubtful and not self.index.is_global:
+            asked = pa.table({"key": known, "group": stored.file_ids, "name": stored_keys})
+            asked = asked.filter(pc.is_in(known, value_set=wanted))
+            groups = asked.group_by(["key", "name"]).aggregate([("group", "count_distinct")])
+            twice = groups.filter(pc.greater(groups["group_count_distinct"], 1))
+            if len(twice):
+                raise stored_twice(twice["name"][0].as_py())
+        return _taken(stored, at)
+
     def identities_of(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
         """What identifies a record: its key, or path and key if the index is not global."""
         if not self.plan.schema.partition or self.index.is_global:
@@ -94,11 +122,7 @@ class SentIndex(IndexLookup):
             if sent is None:
                 return _nowhere(len(keys))
             stored = GlobalLocations(sent.column(FILE_ID), sent.partition_paths())
-            at = match(
-                self.identities_of(sent.record_keys(), stored.paths),
-                HashedKeys.of(self.identities_of(keys, paths)),
-            )
-            return _taken(stored, at)
+            return self._places_in(stored, sent.record_keys(), keys, paths)
 
 
 class StoredKeys(IndexLookup):
@@ -122,11 +146,7 @@ class StoredKeys(IndexLookup):
             if not stored_keys:
                 return _nowhere(len(keys))
             stored = GlobalLocations(pa.concat_arrays(stored_ids), pa.concat_arrays(stored_paths))
-            at = match(
-                self.identities_of(pa.concat_arrays(stored_keys), stored.paths),
-                HashedKeys.of(self.identities_of(keys, paths)),
-            )
-            return _taken(stored, at)
+            return self._places_in(stored, pa.concat_arrays(stored_keys), keys, paths)
 
     def _keys_of(self, path: str) -> list[tuple[str, pa.Array]]:
         """The file ids of a partition, each with a batch of its keys."""

@@ -153,7 +153,6 @@ def frames_in(frames: pa.BinaryArray, size_bytes: int) -> int:
 
 
 def total_bytes(frames: pa.BinaryArray) -> int:
-    """The bytes of all frames together."""
     offsets = offsets_of(frames)
     return int(offsets[-1]) - int(offsets[0])
 

@@ -106,10 +106,9 @@ def buckets_of_batch(
     """The bucket of each record, from its key fields in `data` if they are plain integers."""
     fields = table.record_key_fields
     columns = {name: values_at(data, name) for name in fields}
-    bare = len(fields) == 1 and (len(table.partition_fields) < 2 or bool(table.partition_kinds))
     hashed = [columns[name] for name in fields if name in table.bucket_fields]
     plain = all(pa.types.is_integer(c.type) and not c.null_count for c in columns.values())
-    if not hashed or not plain or not (bare or len(fields) > 1):
+    if not hashed or not plain or not (table.bare_keys or len(fields) > 1):
         return buckets_of(keys, table, paths)
     counts = _bucket_counts(table, paths)
     return bucket_ids_of_integers([c.to_numpy() for c in hashed], counts)

@@ -219,8 +219,11 @@ class BaseFileHandle(WriteHandle):
         with self.task.timeline.phase("read_base"):
             # not all rows fit into memory: search for the wanted ones batch by batch
             order = np.argsort(numbers, kind="stable")
+            columns = self._reader.carried_columns
+            if not self._reader.rows:  # all were deleted
+                return one_batch(self._reader.read(columns))
             wanted, start, parts = numbers[order], 0, []
-            for batch in self._reader.batches(self._reader.carried_columns):
+            for batch in self._reader.batches(columns):
                 first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
                 parts.append(batch.take(pa.array(wanted[first:last] - start)))
                 start += batch.num_rows

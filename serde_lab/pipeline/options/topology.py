@@ -86,7 +86,6 @@ def as_written(name: str, operation: Operation, sorts: SortMode = "NONE") -> str
 
 
 def default_topology(operation: Operation, table: TableConfig) -> str:
-    """The default topology for the table's index and the operation."""
     if table.bucket_engine == CONSISTENT_HASHING:
         return "consistent"
     if table.index_type in ("", "BUCKET"):

@@ -80,8 +80,8 @@ def readable(paths: Sequence[str], schema: pa.Schema) -> bool:
         return False
     try:
         return all(_alike(path, schema) for path in paths)
-    except (pa.ArrowException, OSError, ValueError):
-        # leave the error message to Spark
+    except (pa.ArrowException, OSError, ValueError, OverflowError):
+        # leave the error message to Spark, and times beyond the year 9999
         return False
 
 

@@ -16,8 +16,11 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import (
     RecordSchema,
     check_supported,
+    child_fields,
     find_field,
+    plain_type,
     storage_schema,
+    storage_type,
     type_at,
 )
 from serde_lab.table.config import TableConfig
@@ -60,7 +63,7 @@ def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -
 
     Raises SchemaError if key or partition columns have another type than in the table.
     """
-    found = _record_schema(stored, table.config, ordered=True)
+    found = _own_schema(stored, table)
     for names in _identity(table.config).values():
         for name in names:
             _check_type(name, source.data, found.data)
@@ -72,6 +75,17 @@ def table_schema(table: HoodieTable) -> RecordSchema:
     stored = table.data_schema()
     if stored is None:
         raise TableError(f"table {table.config.name} has no rows yet")
+    return _own_schema(stored, table)
+
+
+def _own_schema(stored: pa.Schema, table: HoodieTable) -> RecordSchema:
+    """The schema of the table's records. Raises TableError for columns that a write would make others."""
+    for field in stored:
+        if storage_type(field.type) != plain_type(field.type):
+            raise TableError(
+                f"column {field.name!r} of table {table.config.name} is of type {field.type}, and the lab"
+                f" writes {storage_type(field.type)}: the table can only be read"
+            )
     return _record_schema(stored, table.config, ordered=True)
 
 
@@ -83,7 +97,7 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
     stored = table.data_schema()
     if stored is None:
         return batch
-    stored = _record_schema(stored, table.config, ordered=True).data
+    stored = _own_schema(stored, table).data
     if stored.equals(batch.data):
         return batch
     given = batch.data
@@ -144,8 +158,15 @@ def _check_case(struct: pa.StructType, place: str) -> None:
             raise SchemaError(
                 f"columns {other!r} and {path!r} differ in case only, and Spark cannot distinguish them"
             )
-        if pa.types.is_struct(field.type):
-            _check_case(field.type, f"{path}.")
+        _check_case_within(field.type, f"{path}.")
+
+
+def _check_case_within(kind: pa.DataType, place: str) -> None:
+    if pa.types.is_struct(kind):
+        _check_case(kind, place)
+        return
+    for field in child_fields(kind):
+        _check_case_within(field.type, f"{place}{field.name}.")
 
 
 def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:

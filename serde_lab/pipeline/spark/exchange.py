@@ -53,6 +53,7 @@ from serde_lab.pipeline.spark.worker import (
     carried_error,
     reason_of,
 )
+from serde_lab.pipeline.stages import POSITION
 from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.serde.interface import SerdeOptions
@@ -180,6 +181,9 @@ class FilesExchange(SparkExchange):
         return known_files([str(path) for path in self.paths], schema)
 
 
+_SALT = "_serde_lab_salt"
+
+
 class ColumnsExchange(SparkExchange):
     """A hop that shuffles Spark's own columns as UnsafeRow: no HoodieRecord, no strategy.
 
@@ -200,11 +204,11 @@ class ColumnsExchange(SparkExchange):
         moved = (
             self.source.select(
                 *columns_handed_over(self.source, plan.source_schema).values(),
-                F.monotonically_increasing_id().alias("position"),
-                F.element_at(salt_of, target + 1).alias("salt"),
+                F.monotonically_increasing_id().alias(POSITION),
+                F.element_at(salt_of, target + 1).alias(_SALT),
             )
-            .repartition(plan.targets, "salt")
-            .drop("salt")
+            .repartition(plan.targets, _SALT)
+            .drop(_SALT)
         )
         task = SparkTask(plan, COLUMNS_STAGE, reports)
         return self._collect(DataFrameInput(moved), task, reports)

@@ -44,7 +44,7 @@ from serde_lab.pipeline.spark.worker import (
 )
 from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import storage_type
+from serde_lab.records.schema import microsecond_schema, storage_type
 from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
@@ -248,8 +248,10 @@ class SliceReads:
     def _rows(
         self, timeline: TaskTimeline, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
+        wanted = microsecond_schema(self.plan.schema)
         for number in numbers_in(timeline.source(batches)):
-            for batch in self.plan.batches(self.plan.slices[number], timeline):
+            for whole in self.plan.batches(self.plan.slices[number], timeline):
+                batch = whole if whole.schema.equals(wanted) else whole.cast(wanted)
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     yield batch.slice(start, _BATCH_ROWS)
 

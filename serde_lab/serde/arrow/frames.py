@@ -85,7 +85,8 @@ class FrameReader:
         constants = _constants(constant, body.slice(reader.tell()))
         if frame.size != _frame_bytes(stored, raw, batch.num_rows, constants):
             raise Damaged(f"it has {frame.size} bytes, which is not what its body needs")
-        if any(batch.column(i).null_count for i in range(_envelope_columns(constant))):
+        envelope_columns = len(ENVELOPE) - constant.bit_count()
+        if any(batch.column(i).null_count for i in range(envelope_columns)):
             raise Damaged("an envelope column holds a null")
         return batch, constants
 
@@ -95,10 +96,6 @@ class FrameReader:
             fields = [f for i, f in enumerate(self._plain) if not constant >> i & 1]
             self._schemas[constant] = pa.schema(fields)
         return self._schemas[constant]
-
-
-def _envelope_columns(constant: int) -> int:
-    return len(ENVELOPE) - constant.bit_count()
 
 
 def typed(values: Sequence[bytes], number: int) -> pa.Array:

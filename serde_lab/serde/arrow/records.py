@@ -204,8 +204,7 @@ class BoundArrow(BoundSerde):
                 raise frame_error("arrow", index, self.options, str(exc)) from exc
             parts.append(ArrowRecords(self.schema, batch, constants))
         if not parts:
-            nothing = [pa.array([], field.type) for field in self._plain]
-            return ArrowRecords(self.schema, pa.record_batch(nothing, schema=self._plain), {})
+            return ArrowRecords(self.schema, pa.RecordBatch.from_pylist([], self._plain), {})
         return ArrowRecords.concatenate(parts)
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> ArrowRecords:

@@ -134,7 +134,7 @@ class AvroFrames:
             parts = [headers, tables, binary_array(ends[cuts.offsets], data)]
         try:
             frames = pc.binary_join_element_wise(*parts, b"")
-        except pa.ArrowInvalid as exc:
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as exc:
             raise DataError(f"the frames of {len(records)} records have too many bytes") from exc
         return frames_of(cuts, frames, self.options)
 

@@ -14,7 +14,6 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -267,7 +266,8 @@ class VerbLaws(Subject):
                 target = np.arange(5, 5 + len(source), dtype=np.int32)
                 with mock.patch.object(type(bound), "decode", _refuse("decode")):
                     found = bound.copy(source, target)
-                check_frames(found, _to(source, target), f"copy, {options}")
+                right = Frames(pa.array(target, pa.int32()), source.frame, source.rows)
+                check_frames(found, right, f"copy, {options}")
                 self.check_batch(bound.decode(found.frame).to_arrow(), batch[:rows], options)
             foreign = pa.array([b"\0" + f[1:] for f in self.encode(bound, batch).frame.to_pylist()])
             source = replace(self.encode(bound, batch), frame=foreign)
@@ -333,7 +333,3 @@ def _refuse(name: str) -> Callable[..., object]:
         raise AssertionError(f"{name} was called by a verb that says it does without")
 
     return refused
-
-
-def _to(source: Frames, target: npt.NDArray[np.int32]) -> Frames:
-    return Frames(pa.array(target, pa.int32()), source.frame, source.rows)

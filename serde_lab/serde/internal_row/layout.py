@@ -150,7 +150,6 @@ class RowLayout:
 
     @cached_property
     def null_bytes(self) -> int:
-        """Bytes of the null bits."""
         return -(-len(self.fields) // 8)
 
     @cached_property
@@ -191,7 +190,6 @@ def layout_of(names: tuple[str, ...], types: tuple[pa.DataType, ...]) -> RowLayo
 
 
 def struct_layout(t: pa.StructType) -> RowLayout:
-    """The layout of a struct's value."""
     return layout_of(tuple(f.name for f in t), tuple(f.type for f in t))
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
+from serde_lab.records.buffers import binaries
 from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RECORD_KEY, is_decimal, is_list
 from serde_lab.serde.framing import Damaged
@@ -291,7 +292,7 @@ def write_values(
             numbers, bodies = with_row.parts(row)
             head = with_row.fixed.pack(MARK, WITH_ROW, fingerprint, *lengths, *numbers)
             records.append(b"".join([head, *texts[:-1], *bodies, texts[-1]]))
-    return pa.array(records, pa.binary())
+    return binaries(records)
 
 
 def _checked_lengths(texts: list[bytes]) -> list[int]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
-from serde_lab.records.buffers import lengths_of
+from serde_lab.records.buffers import binaries, lengths_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 from serde_lab.serde.framing import Damaged
@@ -241,7 +241,7 @@ def write_values(
             row = None
         numbers, bodies = code.parts([metadata, row])
         records.append(b"".join([code.fixed.pack(MARK, NESTED, fingerprint, *numbers), *bodies]))
-    return pa.array(records, pa.binary())
+    return binaries(records)
 
 
 class NestedLoopReader(LoopReader):

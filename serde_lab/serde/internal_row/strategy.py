@@ -65,7 +65,6 @@ _WORD = 4
 
 
 def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
-    """The frames of these records, cut at `cuts`."""
     if len(cuts) == len(records):
         return records
     rows = Rows.over(records)

@@ -70,7 +70,7 @@ class PickleFrames:
             cuts = cut_by_writing(bounds, self.options, write)
         try:
             frames = pc.binary_join_element_wise(pa.scalar(self.prefix), writer.written(), b"")
-        except pa.ArrowInvalid as exc:
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as exc:
             raise DataError(f"the frames of {len(records)} records have too many bytes") from exc
         return frames_of(cuts, frames, self.options)
 

@@ -290,8 +290,7 @@ class BoundPickleColumns(BoundArrow):
         for first in range(0, len(columns), FRAMES_AT_ONCE):
             parts.append(self._read(columns.slice(first, FRAMES_AT_ONCE), first))
         if not parts:
-            nothing = [pa.array([], field.type) for field in self._plain]
-            return ArrowRecords(self.schema, pa.record_batch(nothing, schema=self._plain), {})
+            return ArrowRecords(self.schema, pa.RecordBatch.from_pylist([], self._plain), {})
         return ArrowRecords.concatenate(parts)
 
     def _read(self, frames: pa.BinaryArray, first: int) -> ArrowRecords:
