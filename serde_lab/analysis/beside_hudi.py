@@ -183,6 +183,9 @@ _INDEX = {"consistent": "consistent hashing", "state": "Flink's state"}
 
 _NOTHING = "nothing"
 
+_ROUNDED = 0.0005
+"""Published changes are rounded to a tenth of a per cent."""
+
 ClaimVerdict = Literal["agrees", "contradicts", "cannot tell", "not the same thing"]
 VERDICT_RULE = (
     "The verdict follows from the 95 % interval of the change over paired rounds; bytes are exact. Where the"
@@ -232,13 +235,13 @@ class Claim:
         if self.rfc_most is not None:
             least, most = self.rfc_most, 0.0
         elif self.rfc_change is not None:
-            least, most = self.rfc_change, self.rfc_change
+            least, most = self.rfc_change - _ROUNDED, self.rfc_change + _ROUNDED
         else:
             return "not the same thing"
         if self.high < least or self.low > most:
             return "contradicts"
         inside = least <= self.low and self.high < most
-        held = least == most
+        held = self.rfc_most is None
         return "agrees" if (inside or held) and not self.low <= 0 <= self.high else "cannot tell"
 
     @property

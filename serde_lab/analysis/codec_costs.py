@@ -48,7 +48,6 @@ class CodecCost:
         return self.write_us + self.read_us
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         sums = {"write_us": self.write_us, "read_us": self.read_us, "both_us": self.both_us}
         return {**asdict(self), "verbs_us": dict(self.verbs_us), **sums}
 

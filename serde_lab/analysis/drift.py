@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import fsum
 from statistics import median
 
-from serde_lab.runs.model import Run
+from serde_lab.runs.model import MeasuredCell, Run
 
 SPIN = "spin"
 """The part of a round's calibration that is the median of the spins before its cells."""
@@ -35,8 +35,7 @@ def calibration_rounds(run: Run, *, warmup: bool = False) -> dict[int, dict[str,
         found.setdefault(one.round, {})[one.part] = float(one.value)
     spins: dict[int, list[float]] = {}
     for cell in run.cells:
-        own = [sample.value for sample in cell.samples if sample.metric == "spin_s"]
-        if own:
+        if own := _values(cell, "spin_s"):
             spins.setdefault(cell.round, []).extend(own)
     for number, times in spins.items():
         found.setdefault(number, {})[SPIN] = median(times)
@@ -75,7 +74,7 @@ def moved_rounds(calibration: CalibrationRounds) -> dict[int, float]:
 
 
 MOST_OF_OTHERS = 0.10
-"""Other processes may take this share of the usable cores during the cells, in their median."""
+"""Other processes may take this share of the usable cores during an arm's cells, in their median."""
 FAR, MOST_FAR = 0.25, 0.10
 """A spin is far if it differs from the run's median by a quarter; a tenth of the cells may be."""
 MOST_MOVED = 2.0
@@ -91,25 +90,25 @@ def other_work(run: Run) -> tuple[str, ...]:
     )
 
 
-def _measured(run: Run, metric: str) -> list[float]:
-    return [
-        sample.value
-        for cell in run.cells
-        if not cell.warmup
-        for sample in cell.samples
-        if sample.metric == metric
-    ]
+def _values(cell: MeasuredCell, metric: str) -> list[float]:
+    return [sample.value for sample in cell.samples if sample.metric == metric]
 
 
 def _others(run: Run) -> str:
-    shares = _measured(run, "others_share")
-    if not shares or median(shares) <= MOST_OF_OTHERS:
+    """Judged for each arm: work that hides outside the process tree shows in its own arm alone."""
+    by_arm: dict[str, list[float]] = {}
+    for cell in run.cells:
+        if not cell.warmup:
+            by_arm.setdefault(cell.arm, []).extend(_values(cell, "others_share"))
+    shares = {arm: median(found) for arm, found in by_arm.items() if found}
+    arm = max(shares, key=lambda one: shares[one], default="")
+    if not arm or shares[arm] <= MOST_OF_OTHERS:
         return ""
-    return f"other processes took {median(shares):.0%} of the cores during a cell (median)"
+    return f"other processes took {shares[arm]:.0%} of the cores during the cells of {arm} (median)"
 
 
 def _spins(run: Run) -> str:
-    spins = _measured(run, "spin_s")
+    spins = [one for cell in run.cells if not cell.warmup for one in _values(cell, "spin_s")]
     middle = median(spins) if spins else 0.0
     far = [one for one in spins if abs(one - middle) > FAR * middle]
     if len(far) <= MOST_FAR * len(spins):

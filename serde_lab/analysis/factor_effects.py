@@ -58,11 +58,6 @@ class Effect:
     high: float
 
     @property
-    def is_seen(self) -> bool:
-        """Whether the interval leaves out 1."""
-        return self.as_ratio.decided
-
-    @property
     def as_ratio(self) -> Ratio:
         """The effect as any ratio is shown; the rounds that would decide it are not known."""
         return Ratio(self.ratio, self.low, self.high, 0)

@@ -114,7 +114,6 @@ class Growth:
         return words
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {
             **asdict(self),
             "last_step": self.last_step,

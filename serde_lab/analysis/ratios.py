@@ -202,7 +202,6 @@ class PeerRatio:
     cpu: Ratio | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {
             "arm": self.arm,
             "against": self.against,
@@ -252,7 +251,6 @@ def times_faster(arm: str, against: str, timed: Mapping[str, Rounds]) -> PeerRat
 
 
 def _commit_seconds(rounds: Rounds) -> dict[int, dict[int, float]]:
-    """The seconds of each commit, by round."""
     found: dict[int, dict[int, float]] = {}
     for number, values in rounds.items():
         for commit in values.commits:
@@ -280,7 +278,6 @@ class TimesFloor:
     cpu: Ratio | None
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         cpu = self.cpu
         return {
             "arm": self.arm,

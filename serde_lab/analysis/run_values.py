@@ -109,19 +109,22 @@ class ArmValues:
         return value
 
     def per_record(self, metric: str) -> float | None:
-        """A metric's median divided by the rows, for SerDe those of commits that have any; None without
-        rows.
-        """
-        value, rows = self.figure(metric), self.rows
-        if metric == "serde_cpu_s":
-            with_serde = [one for one in self.summary["commits"] if one["serde_cpu_s"]]
-            rows = fsum(one["rows"] or 0 for one in with_serde) or rows
+        """A metric's median divided by its rows; None without rows."""
+        value, rows = self.figure(metric), self.rows_of(metric)
         return None if value is None or not rows else value / rows
+
+    def rows_of(self, metric: str) -> float | None:
+        """The rows that a metric is a cost of: for SerDe, those of commits that have any."""
+        if metric != "serde_cpu_s":
+            return self.rows
+        with_serde = [one for one in self.summary["commits"] if one["serde_cpu_s"]]
+        return fsum(one["rows"] or 0 for one in with_serde) or self.rows
 
     def verb_us(self, verb: str) -> float:
         """Microseconds of CPU per record for a verb, over all stages."""
         total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
-        return 1e6 * max(0.0, total) / (self.rows or 1.0)
+        rows = self.rows_of("serde_cpu_s") if verb in phases.SERDE_VERBS else self.rows
+        return 1e6 * max(0.0, total) / (rows or 1.0)
 
     def hops_us(self) -> dict[int, float]:
         """Microseconds of CPU per record for SerDe and for setting file groups, by round."""

@@ -143,7 +143,6 @@ class Trial:
     chosen: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """For `search.json`."""
         return {
             "arm": self.arm,
             "candidate": self.name,
@@ -200,7 +199,6 @@ class SearchedSide:
         return f"the combination {words}: {self.confirmation.text}"
 
     def to_json(self) -> dict[str, Any]:
-        """For `search.json`."""
         return {
             "start": self.start,
             "rungs": [list(rung) for rung in self.rungs],

@@ -73,7 +73,6 @@ class ShapeCost:
         return "perhaps more than twice" if high > MOST_TIMES else ""
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {**asdict(self), "kinder": self.unit, "verdict": self.verdict}
 
 
@@ -138,7 +137,6 @@ class ShapeCosts:
         return max(self.costs, key=lambda one: one.kinder.value, default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {
             "costs": [one.to_json() for one in self.costs],
             "changed_places": [asdict(one) for one in self.changed],

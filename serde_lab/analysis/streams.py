@@ -108,7 +108,6 @@ class StreamOfArm:
         return math.fsum(self.parts[name] for name in FIXED) / math.fsum(self.parts.values())
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {**asdict(self), "fixed_share": self.fixed_share}
 
 
@@ -128,7 +127,6 @@ class SizeDifference:
         return self.ratio.low is not None and self.ratio.low >= MATTERS
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {**asdict(self), "matters": self.matters}
 
 
@@ -154,18 +152,14 @@ class Streams:
     def matters_from(self, table_type: str) -> float | None:
         """The smallest size from which on the strategy matters at every size; None if there is none."""
         found = None
-        for one in sorted(self.of_type(table_type), key=lambda one: one.rows, reverse=True):
+        of_type = [one for one in self.differences if one.table_type == table_type]
+        for one in sorted(of_type, key=lambda one: one.rows, reverse=True):
             if not one.matters:
                 break
             found = one.rows
         return found
 
-    def of_type(self, table_type: str) -> list[SizeDifference]:
-        """The differences of one table type."""
-        return [one for one in self.differences if one.table_type == table_type]
-
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {
             "arms": [one.to_json() for one in self.arms],
             "differences": [one.to_json() for one in self.differences],

@@ -28,7 +28,6 @@ from serde_lab.analysis.ratios import PeerRatio, TimesFloor, paired_ratio, peer_
 from serde_lab.analysis.search import SearchedSide, search_of
 from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
-from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS, OF_READS
 from serde_lab.measure.phases import PhaseSeconds
@@ -136,20 +135,10 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
     return {**summary, **{name: found for name, found in more.items() if found}}, derived
 
 
-def is_wrong(run: Run, arm: str) -> bool:
-    """Whether a check of this arm, or of all arms, failed in any round, including warm-up rounds."""
-    return any(check.arm in (arm, None) and check.failed for check in run.checks)
-
-
-def exit_status(summary: Mapping[str, Any]) -> int:
-    """The exit status of showing a run: 4 if an answer is wrong, 1 if an arm is unchecked."""
-    statuses = {"wrong": 4, "unchecked": 1}
-    return worst(statuses.get(arm["status"], 0) for arm in summary["arms"])
-
-
 def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
     values = list(rounds.values())
-    wrong = is_wrong(run, entry.arm)
+    # a check of this arm or of all arms, in any round, warm-up rounds too
+    wrong = any(check.arm in (entry.arm, None) and check.failed for check in run.checks)
     not_checked = run.unchecked(entry.arm)
     hidden = wrong or bool(not_checked)
     errors = [c.error for c in run.cells if c.arm == entry.arm and c.status == "failed"]

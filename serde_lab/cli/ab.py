@@ -6,7 +6,6 @@ scenario does.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -92,6 +91,7 @@ def ab(
     from serde_lab.gate.statistics import AB_LOOKS
     from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants, variant_environment
     from serde_lab.lab.inputs.prepared import default_cache
+    from serde_lab.lab.run_settings import work_folder
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import find_scenario, load_scenario
 
@@ -104,7 +104,7 @@ def ab(
     policy = Policy.from_table(scenarios[AFTER].to_json()["gate"])
     kept = (cache or default_cache()).resolve()
     with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde_lab-ab-")))
+        work = stack.enter_context(work_folder())
         variants = {}
         for label, reference in ((BEFORE, before), (AFTER, after)):
             (work / label).mkdir()

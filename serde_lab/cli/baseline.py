@@ -59,7 +59,7 @@ def save(
         baseline.save(
             named_run(run, results),
             baselines or results / "baselines",
-            by=by or getpass.getuser(),
+            by=_author(by),
             name=name,
             reason=reason,
         )
@@ -113,7 +113,7 @@ def promote(
         baseline.promote(
             named_run(run, results),
             baselines or results / "baselines",
-            by=by or getpass.getuser(),
+            by=_author(by),
             reason=reason,
             name=name,
         )
@@ -141,7 +141,7 @@ def remove(
             machine_class,
             scenario,
             name=name,
-            by=by or getpass.getuser(),
+            by=_author(by),
             reason=reason,
         )
     )
@@ -152,6 +152,14 @@ def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
     if not found:
         raise UsageError(f"{folder} has no baseline of {scenario!r}")
     return found
+
+
+def _author(by: str) -> str:
+    """`by`, or the current user. Raises UsageError if that user has no name."""
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError) as exc:
+        raise UsageError("the current user has no name here", "give one by --by") from exc
 
 
 def _report_change(change: Any) -> int:
@@ -213,7 +221,7 @@ def history(
 
     found = read()
     if acknowledge:
-        who = by or getpass.getuser()
+        who = _author(by)
         chosen = {"arms": tuple(arm or ()), "metrics": tuple(metric or ())}
         acknowledge_steps(found, folder, run=acknowledge, by=who, why=why, **chosen)
         found = read()

@@ -109,7 +109,7 @@ def validate(
     A table may come from any writer (version 6, 8 or 9) and is not changed. Each finding states its severity,
     its effect on readers and its repair. Exits with 4 if rows could be lost or wrong.
     """
-    if _is_table(what):
+    if "://" in what or (Path(what).is_dir() and not what.endswith(".toml")):
         return _validate_table(what, deep, format)
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
     from serde_lab.lab.run_points import check_data, check_own_rows, try_arms
@@ -129,10 +129,6 @@ def validate(
     else:
         emit_line(f"{scenario.name}: valid, {len(scenario.arms)} arms")
     return 0
-
-
-def _is_table(what: str) -> bool:
-    return "://" in what or (Path(what).is_dir() and not what.endswith(".toml"))
 
 
 def _validate_table(where: str, deep: bool, format: Format) -> int:

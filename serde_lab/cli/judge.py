@@ -189,9 +189,13 @@ def gate(
 
       serde-lab gate smoke --self-test --arm internal_row --arm pickle
     """
+    if self_test and (measure or report is not None or strict):
+        raise UsageError("--self-test takes none of --run, --report and --strict")
+    if pool is not None and (not self_test or arm):
+        raise UsageError("--pool is for --self-test, without --arm: the pool's rounds have theirs")
     if self_test:
         options = SelfTestOptions(
-            scenario=DEFAULT_SCENARIO if run == "latest" else run,
+            scenario="" if run == "latest" else run,
             arms=tuple(dict.fromkeys(arm or ())),
             minutes=minutes,
             rounds=rounds,
@@ -200,19 +204,23 @@ def gate(
             results=results,
         )
         return run_self_test(options, format.value)
+    from serde_lab.gate.baseline.store import find
     from serde_lab.gate.gating import gate_measured, gate_run
     from serde_lab.gate.output.documents import gate_document
     from serde_lab.gate.output.verdict_pages import render_gate
+    from serde_lab.measure.environment import capture_environment, machine_class
+    from serde_lab.scenario.loading import load_scenario
 
+    folder = baselines or results / "baselines"
+    mismatch = cast(Any, "shared" if shared else host_mismatch.value)
     judge = partial(
-        gate_run,
-        folder=baselines or results / "baselines",
-        baseline=baseline,
-        host_mismatch=cast(Any, "shared" if shared else host_mismatch.value),
-        strict=strict,
+        gate_run, folder=folder, baseline=baseline, host_mismatch=mismatch, strict=strict
     )
     if measure:
-        judged = gate_measured(_measurer(run, results), judge, arm or ())
+        scenario, here = load_scenario(run), machine_class(capture_environment(results, {}))
+        # a missing one is told before minutes or hours of measuring
+        find(folder, scenario.name, here, baseline, other_machines=mismatch != "refuse")
+        judged = gate_measured(_measurer(scenario, results), judge, arm or ())
     else:
         judged = judge(named_run(run, results), arm or ())
     emit(render_gate(judged, cast(Any, format.value)))
@@ -227,19 +235,18 @@ def named_run(name: str, results: Path) -> Run:
     return load_run(resolve_run(name, results))
 
 
-def _measurer(scenario: str, results: Path) -> Any:
+def _measurer(scenario: Scenario, results: Path) -> Any:
     """A function that measures arms of a scenario (all for none) with progress, for `gate_measured`."""
     from serde_lab.cli.console import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
-    from serde_lab.scenario.loading import load_scenario
-
-    loaded = load_scenario(scenario)
 
     def measure(arms: Sequence[str]) -> Run:
-        with RunProgress(loaded.name) as progress:
+        with RunProgress(scenario.name) as progress:
             settings = RunSettings(results=results, arms=tuple(arms))
-            return load_run(run_scenario(loaded, settings, progress).path)
+            path = run_scenario(scenario, settings, progress).path
+        say(f"results: {path}")
+        return load_run(path)
 
     return measure
 
@@ -264,8 +271,8 @@ DEFAULT_SCENARIO = "gate_smoke"
 class SelfTestOptions:
     """The options of a self-test; with `judge`, that pool is judged and nothing is measured.
 
-    The first of `arms` is slowed, and the others are measured and judged beside it; none means the
-    scenario's reference alone.
+    `scenario`: "" for the pool's, or the default. The first of `arms` is slowed, and the others are measured
+    and judged beside it; none means the scenario's reference alone.
     """
 
     scenario: str
@@ -288,8 +295,11 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
 
     if format == "junit":
         raise UsageError("--format junit: expected table, md, csv or json with --self-test")
-    scenario = load_scenario(options.scenario)
-    pool = read_pool(options.judge) if options.judge is not None else _record(scenario, options)
+    judged = None if options.judge is None else read_pool(options.judge)
+    scenario = load_scenario(options.scenario or (judged.scenario if judged else DEFAULT_SCENARIO))
+    if judged is not None and judged.scenario != scenario.name:
+        raise UsageError(f"{options.judge} has rounds of {judged.scenario}, not of {scenario.name}")
+    pool = judged or _record(scenario, options)
     if not pool.rounds:
         raise RunError("the self-test measured no round", "--minutes gives it more time")
     policy = Policy.from_table(scenario.to_json()["gate"])

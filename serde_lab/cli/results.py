@@ -8,7 +8,7 @@ made beside other work. What an earlier call has measured, whole or in part, is 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from math import ceil
@@ -116,15 +116,17 @@ def show(
 ) -> int:
     """Print the results of a run.
 
-    Prints one row per arm, or everything with --format json. Exits with 4 on a wrong answer, and with 1 if an
-    arm's tables were not checked. The timings of such arms are not shown.
+    Prints one row per arm, or everything with --format json. The exit status is that of `run`: 4 on a wrong
+    answer, and 1 if an arm raised, its tables were not checked, or nothing was measured. The timings of such
+    arms are not shown.
     """
-    from serde_lab.analysis.summary import exit_status, summarise
+    from serde_lab.analysis.summary import summarise
     from serde_lab.cli.run_table import print_run
     from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
-    _say_messages(loaded)
+    for message in loaded.messages:
+        say(f"serde-lab: {message}", style="yellow")
     if loaded.header.state == "running":
         done = len(loaded.complete_cells)
         say(f"serde-lab: this run is still in progress; {done} cells are finished")
@@ -133,12 +135,11 @@ def show(
             f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` continues it",
             style="yellow",
         )
-    summary = summarise(loaded)
     if format is Format.JSON:
-        print_json(summary)
+        print_json(summarise(loaded))
     else:
         print_run(loaded, format)
-    return exit_status(summary)
+    return loaded.exit_status
 
 
 def report(
@@ -167,14 +168,14 @@ def report(
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
-    from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import write_report
     from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
-    _say_messages(loaded)
-    write_report(loaded, Path("reports"), out, format, figures)
-    return exit_status(summarise(loaded))
+    for message in loaded.messages:
+        say(f"serde-lab: {message}", style="yellow")
+    emit_line(f"report: {write_report(loaded, Path('reports'), out, format, figures)}")
+    return loaded.exit_status
 
 
 def seal(
@@ -197,11 +198,6 @@ def seal(
             what = "sealed" if seal_run(resolve_run(path, results)) else "sealed already"
         emit_line(f"{path}: {what}")
     return 0
-
-
-def _say_messages(run: Run) -> None:
-    for message in run.messages:
-        say(f"serde-lab: {message}", style="yellow")
 
 
 DOCUMENTS = ("README.md", "DEVELOPERS.md", "docs/*.md")
@@ -240,6 +236,8 @@ def references(
     """
     documents = sorted({path for pattern in DOCUMENTS for path in folder.glob(pattern)})
     found = quoted(documents, scenarios or ())
+    if not found:
+        raise UsageError(f"no document of {folder.absolute()} quotes a run: {', '.join(DOCUMENTS)}")
     for one in found:
         time = f" (about {one.minutes} minutes)" if one.stale else ""
         emit_line(f"{one.run}: {one.stale or 'fresh'}{time}")
@@ -308,8 +306,7 @@ def _scenario(header: RunHeader) -> Scenario:
 
 
 def _overrides(header: RunHeader) -> list[str]:
-    changes: Mapping[str, object] = header.settings.get("overrides") or {}
-    return [f"{key}={value}" for key, value in changes.items()]
+    return [f"{key}={value}" for key, value in (header.settings.get("overrides") or {}).items()]
 
 
 def _arms(header: RunHeader) -> tuple[str, ...]:
@@ -381,19 +378,23 @@ def _remade(reference: Reference, documents: Sequence[Path]) -> int:
 
 def _begun(old: Path, header: RunHeader) -> Path | None:
     """The newest later run that asks the same as `old`, whole or interrupted; None without one."""
+    from serde_lab.measure.code_version import code_version
     from serde_lab.runs.directory import load_header, load_run
+
+    def asks(one: RunHeader) -> tuple[object, ...]:
+        return _overrides(one), _arms(one), one.settings.get("isolate_peers")
 
     def alike(path: Path) -> bool:
         try:
             later = load_header(path)
         except RunError:
             return False
-        same = (_overrides(later), _arms(later), later.settings.get("isolate_peers")) == (
-            _overrides(header),
-            _arms(header),
-            header.settings.get("isolate_peers"),
-        )
-        return same and later.state != "running" and not list(_why_stale(load_run(path)))
+        if later.state == "running" or asks(later) != asks(header):
+            return False
+        # only the code that began a run goes on with it
+        code = code_version(later.scenario_content["measure"]["exchange"])
+        goes_on = later.state == "complete" or later.code_version == code
+        return goes_on and not list(_why_stale(load_run(path)))
 
     later = sorted(path for path in old.parent.iterdir() if path.name > old.name)
     return next((path for path in reversed(later) if alike(path)), None)

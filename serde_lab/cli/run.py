@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from serde_lab.cli.console import (
     Format,
+    emit_line,
     fetch_hudi_bundle,
     fetch_sets_of_jars,
     print_json,
@@ -178,10 +179,10 @@ def run(
         isolate_peers=isolate_peers,
     )
     if resume is not None:
-        if scenarios or overrides or strategy:
+        if scenarios or overrides or strategy or dry_run or folder or fetch_hudi or fetch_formats:
             raise UsageError(
-                "--resume takes the scenario and its changes from the run: leave out the scenario, --set,"
-                " --rounds and --strategy"
+                "--resume takes the scenario and its changes from the run: leave out the scenario,"
+                " --scenarios, --set, --rounds, --strategy, --dry-run, --fetch-hudi and --fetch-formats"
             )
         return _resume(resume, settings, reports, format)
     if not scenarios:
@@ -246,7 +247,9 @@ def _measure(
     else:
         print_run(loaded, format)
     say(f"results: {outcome.path}")
-    write_report(loaded, reports, None, "html", None)
+    # standard output may be JSON, CSV or Markdown
+    tell = emit_line if format is Format.TABLE else say
+    tell(f"report: {write_report(loaded, reports, None, 'html', None)}")
     return outcome.exit_status
 
 

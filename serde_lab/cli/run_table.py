@@ -197,7 +197,7 @@ def report_tables(run: Run) -> list[Table]:
 def write_report(
     run: Run, reports: Path, out: Path | None, format: str, figures: Path | None
 ) -> Path:
-    """Write the report of a run, print its path, and return it."""
+    """Write the report of a run, and return its absolute path."""
     from serde_lab.report.render import figures as write_figures
     from serde_lab.report.render import render_run
 
@@ -206,5 +206,4 @@ def write_report(
     if figures is not None:
         for path in write_figures(run, figures):
             say(f"figure: {path}")
-    emit_line(f"report: {target.absolute()}")
-    return target
+    return target.absolute()

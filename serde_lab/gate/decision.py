@@ -106,13 +106,14 @@ class Policy:
         return policy
 
     def limits_of(self, row: Row) -> Limits:
-        """The limits of one row, after all matching overrides."""
+        """The limits of one row, after all matching overrides; one without a metric is for times alone."""
         if row.metric.kind == "memory":
             relative, absolute = self.memory, float(MEMORY_ABSOLUTE_BYTES)
         else:
             relative, absolute = self.relative, self.absolute if row.metric.unit == "s" else 0.0
         for one in self.limits:
-            if one.fits(row.after_arm, row.quantity.metric, row.quantity.phase):
+            fits = one.fits(row.after_arm, row.quantity.metric, row.quantity.phase)
+            if fits and (one.metric or row.metric.kind == "time"):
                 relative = relative if one.relative is None else one.relative
                 absolute = absolute if one.absolute is None else one.absolute
         return Limits(relative, absolute)

@@ -111,16 +111,21 @@ def gate_run(
 ) -> GateResult:
     """Judge a run against a baseline under `folder`, or in the file that `baseline` names.
 
-    Raises RunError if the baseline does not exist or a side has no digest: neither is ever a pass.
+    Raises RunError without a baseline, without a side's digest, and for an interrupted run: never a pass.
     """
     after = side_of_run(run)
-    if baseline.endswith(".json"):
-        before = baselines.load(Path(baseline))
-    else:
-        before = baselines.find(folder, after, baseline, other_machines=host_mismatch != "refuse")
+    others = host_mismatch != "refuse"
+    before = baselines.find(
+        folder, after.scenario, after.machine_class, baseline, other_machines=others
+    )
     for side in (before, after):
         if side.without_digest:
             raise RunError(f"{side.without_digest}, so it cannot be gated", baselines.SEAL)
+    if run.header.state == "interrupted":
+        raise RunError(
+            f"run {run.header.run} was interrupted, so cells and checks are missing, and it cannot be gated",
+            f"`serde-lab run --resume {run.path}` continues it",
+        )
     return gate_sides(
         before,
         after,
@@ -166,8 +171,8 @@ def compare_options(
 
 
 def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
-    """The arms with those that their verdicts depend on: controls, and arms that are A/A with them."""
-    wanted = set(arms)
+    """The arms with those that their verdicts depend on: controls, `[gate] control`, and A/A arms."""
+    wanted = {*arms, str(side.gate_table.get("control") or "")}
     wanted |= {n for n, arm in side.arms.items() if arm.definition.get("kind") == "control"}
     wanted |= {name for pair in side.twins if set(pair) & set(arms) for name in pair}
     return tuple(name for name in side.arms if name in wanted)
@@ -358,7 +363,11 @@ def _load(
         if scenario != other.scenario:
             raise UsageError(f"{name} is of another scenario than {other.label} ({other.scenario})")
         return baselines.find(
-            places.baselines, other, wanted or baselines.MAIN, other_machines=True
+            places.baselines,
+            scenario,
+            other.machine_class,
+            wanted or baselines.MAIN,
+            other_machines=True,
         )
     file, _, wanted = name.partition("@")
     if file.endswith(".json") and Path(file).name != "run.json":

@@ -73,11 +73,6 @@ class Pool:
         return {SECONDS: self.rounds, **self.others}
 
     @property
-    def has_control(self) -> bool:
-        """Whether every round has a third plain cell."""
-        return bool(self.rounds) and all(one.control is not None for one in self.rounds)
-
-    @property
     def plain_median(self) -> float:
         """The median of the plain cells in seconds; 0 for an empty pool."""
         return median(one.plain for one in self.rounds) if self.rounds else 0.0

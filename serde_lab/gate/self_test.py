@@ -206,7 +206,7 @@ def _judge(
     if slowed:
         after = _side("after", {**again, _ARM: _column(pool, places, lambda one: one.slowed)})
     control: Side | None = None
-    if pool.has_control:
+    if pool.rounds and all(one.control is not None for one in pool.rounds):
         control = _side("control", cells(lambda one: one.control or 0.0))
     elif slowed:
         control = _side("control", again)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import serde_lab
+from serde_lab.errors import RunError
 from serde_lab.lab.cells.codec_cases import codec_cases, first_rows, frame_bytes
 from serde_lab.lab.cells.peer_arms import options_of_peer, recorded_jars, session_settings
 from serde_lab.lab.inputs.prepared import PreparedInputs
@@ -88,6 +89,8 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
             "operations": {str(n): c.operation for n, (_, c) in commits},
             **({"tables": {str(n): table for n, (table, _) in commits}} if several else {}),
             "local_mode": not settings.master,
+            **({"master": settings.master} if settings.master else {}),
+            **({"conf": dict(settings.conf)} if settings.conf else {}),
             "overrides": dict(text.split("=", 1) for text in settings.overrides),
             "python": platform.python_version(),
             **({"isolate_peers": True} if isolated else {}),
@@ -141,6 +144,42 @@ def swept_header(
                 ],
             },
         }
+    )
+
+
+def check_resumed(path: Path, begun: RunHeader, now: RunHeader) -> None:
+    """Raise RunError if the run at `path` began with other data, code, settings or jars, or elsewhere.
+
+    All cells of a run are set against each other, and its header speaks for all of them.
+    """
+    for (name, hint), old, new in zip(_OF_ONE_RUN, _stated(begun), _stated(now), strict=True):
+        for key in sorted({*old, *new}):
+            was, is_now = (str(one.get(key))[:60] for one in (old, new))
+            if old.get(key) != new.get(key):
+                raise RunError(
+                    f"{path} cannot be resumed, since its {name} changed: {key} was {was}, and is {is_now}",
+                    f"{hint}, or begin a new run",
+                )
+
+
+_OF_ONE_RUN = (
+    ("input data", "take the same files"),
+    ("code", "check out the commit of the run"),
+    ("machine", "go back to that machine"),
+    ("Spark settings", "give the options of the run's first command"),
+    ("missing arms", "give the options of the run's first command"),
+)
+
+
+def _stated(header: RunHeader) -> tuple[Mapping[str, Any], ...]:
+    """What a header says of each part of `_OF_ONE_RUN`."""
+    peers = {f"peers: {key}": value for key, value in header.peer_spark_conf.items()}
+    return (
+        header.data_checksums,
+        header.code_version,
+        {"machine_class": header.machine_class},
+        {**header.spark_conf, **peers, "sessions": header.settings.get("sessions")},
+        {entry.arm: entry.missing for entry in header.arms if entry.missing},
     )
 
 

@@ -238,7 +238,10 @@ def _earlier(scenario: Scenario, arms: Collection[str], results: Path) -> _Earli
         other = any(then.get(key) != now.get(key) for key in _DATA)
         if (other and not several) or len(run.cells) < 2:
             continue
-        found = _whole_cells(run)
+        try:
+            found = _whole_cells(run)
+        except ValueError:  # a time of it is none: its run may be foreign
+            continue
         if found.cell_s.keys() >= set(arms):
             return found
     return None

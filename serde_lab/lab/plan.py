@@ -27,7 +27,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario import hudi_options
 from serde_lab.scenario.hudi_options import OPERATION, in_scenario_keys, table_options
-from serde_lab.scenario.model import Arm, Scenario, TopologySection
+from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import named, strategy
@@ -231,10 +231,6 @@ def _of_lab(scenario: Scenario, arm: Arm | None) -> dict[str, Any]:
     return options
 
 
-def _sorts(topology: TopologySection) -> SortMode:
-    return cast(SortMode, _SORTS[topology.sort] if topology.name == "bulk" else "NONE")
-
-
 _SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"}
 
 
@@ -252,7 +248,8 @@ def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologi
 def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
     """The topology of an upsert, which has all steps; some operations need fewer."""
     topology = scenario.topology_of(arm)
-    return topologies.TOPOLOGIES[as_written(topology.name, Operation.UPSERT, _sorts(topology))]
+    sorts = cast(SortMode, _SORTS[topology.sort] if topology.name == "bulk" else "NONE")
+    return topologies.TOPOLOGIES[as_written(topology.name, Operation.UPSERT, sorts)]
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:

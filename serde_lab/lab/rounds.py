@@ -103,6 +103,8 @@ class Rounds:
             for cell in (one for one in plans if one.round == number):
                 if cell.arm in self.given_up:
                     self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
+                    if cell.last:
+                        self._leave(cell.arm, self.given_up[cell.arm])
                     continue
                 self._cell(cell, by_name[cell.arm], cells)
             self._compare_arms()
@@ -147,14 +149,16 @@ class Rounds:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
-            if cell.last:
-                self._keep(result, arm)
+        wrong = next((check for check in found if check.failed), None)
+        if cell.last and wrong is None:
+            self._keep(result, arm)
+        elif cell.last and wrong is not None:
+            self._leave(arm.name, f"it is wrong ({wrong.name})")
         self.writer.cell_end(cell.name, "ok")
         cells.discard(cell.name)
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        wrong = next((check for check in found if check.failed), None)
         if wrong is None:
             self.progress.cell_ended(arm.name, cell.round, seconds, "")
             return
@@ -165,6 +169,8 @@ class Rounds:
         self.writer.cell_end(cell.name, "failed", reason)
         cells.discard(cell.name)
         self.given_up[arm.name] = f"raised earlier: {reason}"
+        if cell.last:
+            self._leave(arm.name, reason)
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
     def _keep(self, result: CellResult, arm: Arm) -> None:
@@ -177,7 +183,12 @@ class Rounds:
                     self.kept_tables.keep(table, kept_as(arm.name, name))
         except LabError as exc:  # the measurements count all the same
             self.not_kept.append(arm.name)
-            self.progress.message(f"the table of {arm.name} was not copied: {exc}")
+            self._leave(arm.name, str(exc))
+
+    def _leave(self, arm: str, reason: str) -> None:
+        """Say that a table is not kept; what an earlier run kept stays."""
+        if self.kept_tables is not None:
+            self.progress.message(f"the table of {arm} was not copied: {reason}")
 
     def _compare_arms(self) -> None:
         """Compare the tables of the round between arms."""

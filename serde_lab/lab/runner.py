@@ -20,7 +20,7 @@ from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.header import run_header, swept_header
+from serde_lab.lab.header import check_resumed, run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, serde_options, visits
@@ -149,7 +149,10 @@ def _interruptible(run: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as exc:
-        exc.add_note(f"what was measured is kept; `serde-lab run --resume {run}` continues")
+        exc.add_note(
+            f"what was measured is kept; `serde-lab run --resume {run}` continues, with the same --master,"
+            " --conf, --work and --keep-tables, if there were any"
+        )
         raise
 
 
@@ -392,9 +395,6 @@ def _writer(
     if points[0].at.mark:
         header = swept_header(scenario, settings.arms, list(zip(points, headers, strict=True)))
     if resume is not None:
-        if dict(load_run(resume).header.data_checksums) != dict(header.data_checksums):
-            raise RunError(
-                f"{resume}: its input data differ from those that the scenario gives now"
-            )
+        check_resumed(resume, load_header(resume), header)
         return RunWriter.open_existing(resume)
     return RunWriter.create(settings.results, header)

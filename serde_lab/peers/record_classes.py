@@ -163,7 +163,6 @@ class RecordLoops:
         return records.iterator().map(self._forced).toBuffer()
 
     def keys(self, records: Any) -> list[str]:
-        """The records' keys."""
         handle = self._method(_RECORD, "getRecordKey")
         found = records.iterator().map(self._function(handle)).mkString("\n")
         return str(found).split("\n") if found else []

@@ -6,6 +6,7 @@ verdicts and counts are the gate's: passed, undecided, regression, wrong answer,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -21,12 +22,12 @@ from serde_lab.report.page import (
     Commands,
     Figure,
     Page,
-    Points,
     Section,
     Sentence,
     Table,
     text_columns,
     verdict_tone,
+    warnings_or,
 )
 from serde_lab.report.plots.drawings import PointRow, PointRows
 
@@ -57,7 +58,7 @@ def _page(document: Document, comparison: Document) -> Page:
         _reasons(rows),
         _doubts(comparison),
         _values(rows),
-        _remake(before, after),
+        _remake(before, after, scenario, gated),
     )
     return Page(
         kind="comparison",
@@ -72,7 +73,7 @@ def _page(document: Document, comparison: Document) -> Page:
 def _answer(document: Document, comparison: Document, question: str) -> Answer:
     counts: Mapping[str, int] = document["counts"]
     exit_status: int | None = document.get("exit_status")
-    sentences = tuple(_sentences(comparison, exit_status))
+    sentences = tuple(_sentences(comparison, exit_status, counts))
     if exit_status is not None:
         found = [f"{notation.count(n)} {level}" for level, n in counts.items() if n] or ["nothing"]
         judged = f"of {notation.count(sum(counts.values()))} judged"
@@ -87,9 +88,11 @@ def _answer(document: Document, comparison: Document, question: str) -> Answer:
     )
 
 
-def _sentences(comparison: Document, exit_status: int | None) -> Iterator[Sentence]:
+def _sentences(
+    comparison: Document, exit_status: int | None, counts: Mapping[str, int]
+) -> Iterator[Sentence]:
     if exit_status is not None:
-        yield _gate_sentence(exit_status)
+        yield _gate_sentence(exit_status, bool(counts.get("undecided")))
     elif not comparison["counts"]["compared"]:
         yield Sentence("Nothing was compared, so this is no pass.", "bad")
     bad = [row for row in comparison["rows"] if verdict_tone(_verdict(row)) == "bad"]
@@ -112,7 +115,9 @@ def _sentences(comparison: Document, exit_status: int | None) -> Iterator[Senten
         yield Sentence(f"Geometric mean of the ratios: {notation.listed(means)}.")
 
 
-def _gate_sentence(exit_status: int) -> Sentence:
+def _gate_sentence(exit_status: int, undecided: bool) -> Sentence:
+    if exit_status == 0 and undecided:
+        return Sentence("Nothing is wrong, but some cells could not be decided.", "warn")
     words = {
         0: Sentence("The gate passed.", "good"),
         3: Sentence("The gate failed: a regression (exit status 3).", "bad"),
@@ -246,11 +251,7 @@ def _doubts(comparison: Document) -> Section:
                 rounds = notation.listed([str(number) for number in side["outlying_rounds"]])
                 where = f"{notation.named(row['arm'])}, {_quantity(row)}, {name}"
                 points.append(("Outlier, kept", f"{where}: round {rounds}."))
-    block: Block = (
-        Points(tuple(points), "warn")
-        if points
-        else Sentence("This comparison shows no reason for doubt.", "good")
-    )
+    block = warnings_or(points, "This comparison shows no reason for doubt.")
     return Section("doubts", "Reasons to doubt the comparison", (block,))
 
 
@@ -277,8 +278,19 @@ def _values(rows: Sequence[Document]) -> Section:
     return Section("raw", "Raw values", (table,))
 
 
-def _remake(before: str, after: str) -> Section:
-    line = f"python -m serde_lab compare {quote(before)} {quote(after)}"
+def _remake(before: str, after: str, scenario: str, gated: bool) -> Section | None:
+    """The line that makes the page again; None for an A/B measurement and for two arms of one run."""
+    baseline = re.fullmatch(r"baseline (\S+) \(.*\)", before)
+    if baseline and gated:
+        line = f"python -m serde_lab gate {quote(after)} --baseline {quote(baseline[1])}"
+    elif baseline:
+        line = (
+            f"python -m serde_lab compare baseline:{scenario}@{quote(baseline[1])} {quote(after)}"
+        )
+    elif gated or before == after:
+        return None
+    else:
+        line = f"python -m serde_lab compare {quote(before)} {quote(after)}"
     return Section("remake", "Remake it", (Commands(((line, "this comparison"),)),))
 
 

@@ -19,12 +19,12 @@ from serde_lab.report.page import (
     Commands,
     Figure,
     Page,
-    Points,
     Section,
     Sentence,
     Table,
     text_columns,
     verdict_tone,
+    warnings_or,
 )
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
@@ -201,11 +201,7 @@ def _notes(document: Document) -> Section:
         for b in one["breaks"]
     ]
     points += [("Left out", str(message)) for message in document["messages"]]
-    block: Block = (
-        Points(tuple(points), "warn")
-        if points
-        else Sentence("Every run is shown, and all are comparable.", "good")
-    )
+    block = warnings_or(points, "Every run is shown, and all are comparable.")
     return Section("doubts", "Reasons to doubt the history", (block,))
 
 

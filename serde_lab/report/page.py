@@ -101,6 +101,11 @@ class Points:
     tone: Tone = ""
 
 
+def warnings_or(found: Sequence[tuple[str, str]], otherwise: str) -> Points | Sentence:
+    """The points as warnings; if there are none, the sentence `otherwise`."""
+    return Points(tuple(found), "warn") if found else Sentence(otherwise, "good")
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A plot with its text alternative; `table` has the same values, folded."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serde_lab.errors import RunError, worst
 from serde_lab.measure.metrics import Sample
@@ -90,6 +90,24 @@ class RunHeader(BaseModel):
 
     None while the run is measured, for killed runs, and for runs of versions without digests.
     """
+
+    @field_validator("scenario_content")
+    @classmethod
+    def _has_arms(cls, content: dict[str, Any]) -> dict[str, Any]:
+        arms = content.get("arm", ())
+        if not isinstance(arms, list | tuple) or not all(isinstance(arm, dict) for arm in arms):
+            raise ValueError(f"arm is {arms!r}, not a list of tables")
+        return content
+
+    @field_validator("environment")
+    @classmethod
+    def _has_a_load(cls, environment: dict[str, Any]) -> dict[str, Any]:
+        load = environment.get("load_average") or ()
+        if not isinstance(load, list | tuple) or not all(
+            isinstance(one, int | float) for one in load
+        ):
+            raise ValueError(f"load_average is {load!r}, not a list of numbers")
+        return environment
 
     @property
     def arms_of_scenario(self) -> tuple[str, ...]:
@@ -277,7 +295,7 @@ def read_samples(
                 else (f"cell {key!r} has not begun")
             )
             raise RunError(f"{file}, line {number}: {problem}") from exc
-        except (TypeError, ValueError) as exc:
+        except (TypeError, ValueError, OverflowError) as exc:
             raise RunError(f"{file}, line {number}: {exc}") from exc
     return tuple(ended.values()), tuple(calibrations.values()), tuple(begun)
 
@@ -299,11 +317,11 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
                 round=line.get("round"),
                 facts=_facts(line.get("facts")),
             )
+            checks[check.cell, check.round, check.arm, check.name] = check
         except KeyError as exc:
             raise RunError(f"{file}, line {number}: key {exc.args[0]!r} is missing") from exc
         except TypeError as exc:
             raise RunError(f"{file}, line {number}: {exc}") from exc
-        checks[check.cell, check.round, check.arm, check.name] = check
     return tuple(checks.values())
 
 

@@ -221,5 +221,4 @@ def find_scenario(what: str, folder: Path | None = None) -> Path:
 
 
 def scenario_files(folder: Path) -> list[Path]:
-    """The scenario files of a folder, sorted by name."""
     return sorted(folder.glob("*.toml"))

@@ -349,10 +349,6 @@ class ShapeFactor(ScenarioSection):
         """Every key that has its value number `place`, with that value."""
         return {self.key: self.values[place], **{key: v[place] for key, v in self.also.items()}}
 
-    def is_end(self, place: int) -> bool:
-        """Whether a value is an extreme, the first or the last."""
-        return place in (0, len(self.values) - 1)
-
 
 class Shapes(ScenarioSection):
     """`[shapes]`: repeats the scenario with one factor changed at a time.

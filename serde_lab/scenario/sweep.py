@@ -195,7 +195,8 @@ def _points_of_shapes(scenario: Scenario, shapes: Shapes, parse: Parse) -> Itera
             changed = parse(
                 apply_overrides(content, settings.items()), f"{factor.key} = {value_text(value)}"
             )
-            only = shapes.between if shapes.between and not factor.is_end(place) else None
+            inside = 0 < place < len(factor.values) - 1
+            only = shapes.between if shapes.between and inside else None
             yield SweepPoint(changed, value, factor.name, only, of_shapes=True)
 
 

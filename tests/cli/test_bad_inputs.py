@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -277,6 +278,26 @@ def test_ctrl_c_speaks_of_resume_once_there_is_a_run(
     (run,) = Path("results/small").iterdir()
     assert said.status == 130
     assert f"`serde-lab run --resume {run}` continues" in said.sentence
+    measured = (run / "samples.jsonl").read_bytes()
+    assert call("run", "--resume", "--dry-run").status == 2
+    header = (run / "run.json").read_text()
+    for part, key, words in (
+        ("code_version", "git_commit", "its code changed: git_commit was another"),
+        (
+            "spark_conf",
+            "spark.driver.memory",
+            "its Spark settings changed: spark.driver.memory was a",
+        ),
+        ("data_checksums", "commit/0", "its input data changed: commit/0 was another"),
+    ):
+        other = json.loads(header)
+        other[part][key] = "another"
+        (run / "run.json").write_text(json.dumps(other))
+        said = call("run", "--resume", "--cache", "cache")
+        assert said.status == 1
+        assert words in said.sentence
+    (run / "run.json").write_text(header)
+    assert (run / "samples.jsonl").read_bytes() == measured
     # without a run it is the latest, wherever the option stands
     assert call("run", "--resume", "--cache", "cache").status == 0
     said = call("run", "--cache", "cache", "--resume")

@@ -14,7 +14,7 @@ from serde_lab.gate.baseline.record import record_of_side, side_of_record
 from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.gating import gate_measured, gate_run
 from serde_lab.runs.directory import load_run
-from serde_lab.runs.model import Run
+from serde_lab.runs.model import ArmEntry, Run
 from tests.gate.made_up_sides import MACHINE, STEADY, write_run
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -214,6 +214,44 @@ def test_damaged_files_are_named(tmp_path: Path, folder: Path, text: str) -> Non
         gate_run(run_of(tmp_path, "r2"), folder=folder)
 
 
+def test_an_interrupted_run_is_never_a_pass(tmp_path: Path, folder: Path) -> None:
+    saved(tmp_path, folder)
+    with pytest.raises(RunError, match="r2 was interrupted, so cells and checks are missing"):
+        gate_run(run_of(tmp_path, "r2", state="interrupted"), folder=folder)
+
+
+@pytest.mark.parametrize("frame_bytes", [5000, 6000])
+def test_what_a_run_measured_is_no_setting_of_its_arm(
+    tmp_path: Path, folder: Path, frame_bytes: int
+) -> None:
+    """An arm of a sweep, whose name no scenario knows."""
+    arms = ("avro@0.1", "arrow@0.1")
+
+    def swept(name: str, size: int) -> Run:
+        entries = [
+            ArmEntry(
+                arm=arm,
+                strategy=arm.partition("@")[0],
+                swept={"arm": arm.partition("@")[0], "value": 0.1},
+                column_bytes={"a": size / 1000},
+                prediction={"us": size / 7},
+            )
+            for arm in arms
+        ]
+        return run_of(
+            tmp_path,
+            name,
+            seconds=dict.fromkeys(arms, STEADY),
+            frame_bytes={"avro@0.1": size},
+            arms=entries,
+        )
+
+    baseline.save(swept("r1", 5000), folder, by="ada", at=WHEN)
+    result = gate_run(swept("r2", frame_bytes), folder=folder)
+    assert result.exit_status == (0 if frame_bytes == 5000 else 3)
+    assert "undecided" not in {finding.level for finding in result.findings}
+
+
 class TestSecondMeasurement:
     def result(
         self, tmp_path: Path, folder: Path, first: dict[str, object], second: dict[str, object]
@@ -239,6 +277,23 @@ class TestSecondMeasurement:
         status, asked, texts = self.result(tmp_path, folder, slow, alone)
         assert (status, asked) == (3, [(), ("avro",)])
         assert any("confirmed by a second measurement" in text for text in texts)
+
+    def test_the_strategy_that_others_are_judged_by_is_measured_again_too(
+        self, tmp_path: Path, folder: Path
+    ) -> None:
+        gate = {"control": "arrow"}
+        baseline.save(run_of(tmp_path, "r1", gate=gate), folder, by="ada", at=WHEN)
+        asked: list[tuple[str, ...]] = []
+        slow = {"avro": [2 * v for v in STEADY], "arrow": STEADY}
+
+        def measure(arms: tuple[str, ...]) -> Run:
+            asked.append(arms)
+            seconds = {name: slow[name] for name in arms or slow}
+            return run_of(tmp_path, f"again{len(asked)}", seconds=seconds, gate=gate)
+
+        judge = partial(gate_run, folder=folder, host_mismatch="shared")
+        assert gate_measured(measure, judge).exit_status == 3
+        assert asked == [(), ("avro", "arrow")]
 
     def test_a_regression_that_does_not_show_again_is_undecided(
         self, tmp_path: Path, folder: Path

@@ -273,6 +273,17 @@ class TestPolicy:
         assert gated(run("b", 1.25), before=run("a", 1)).exit_status == 0
         assert gated(run("b", 1.4), before=run("a", 1)).exit_status == 3
 
+    def test_a_limit_of_an_arms_times_is_none_of_its_memory(self) -> None:
+        policy = Policy.from_table({"limit": [{"relative": 0.01, "absolute": 0.005}]})
+        before, after = (
+            one_metric(label, [1e8 * v for v in times(factor)], "peak_worker_rss_bytes")
+            for label, factor in (("a", 1), ("b", 1.25))
+        )
+        assert gated(after, policy, before=before).exit_status == 0
+        named = {"metric": "peak_worker_rss_bytes", "relative": 0.1, "absolute": 1e6}
+        policy = Policy.from_table({"limit": [named]})
+        assert gated(after, policy, before=before).exit_status == 3
+
     @pytest.mark.parametrize(
         ("table", "words"),
         [

@@ -240,13 +240,16 @@ def test_a_pool_is_judged_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "pool.json"
-    write_pool(pool(900), file)
+    write_pool(replace(pool(900), scenario="gate_smoke"), file)
     assert main(["gate", "--self-test", "--pool", str(file), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["false_alarms_held"]
     assert document["detections_held"]
     assert main(["gate", "--self-test", "--pool", "gone.json"]) == 1
     assert main(["gate", "--self-test", "--pool", str(file), "--format", "junit"]) == 2
+    # another scenario's limits do not judge it, and its arms are those that were measured
+    for more in (["smoke"], ["--arm", "avro"], ["--strict"]):
+        assert main(["gate", *more, "--self-test", "--pool", str(file)]) == 2
 
 
 def test_a_slowdown_is_really_injected_and_taken_away_again(

@@ -221,6 +221,7 @@ def make_run(
     `disturbed`: further metrics of a cell, by its place in the run.
     """
     content = {**SCENARIO, **(scenario or {})}
+    further = dict(header or {})
     head = RunHeader(
         run=run_id,
         scenario=content["name"],
@@ -248,9 +249,9 @@ def make_run(
         data_checksums={"setup/0": "sha256:aa", "commit/0": "sha256:bb"},
         seed=7,
         spark_conf={"spark.sql.adaptive.enabled": "false", "spark.io.compression.codec": "zstd"},
-        settings={"local_mode": local_mode},
+        settings={"local_mode": local_mode, **further.pop("settings", {})},
         started_at="2025-01-01T12:00:00Z",
-        **(header or {}),
+        **further,
     )
     chance = random.Random(11)
     writer = RunWriter.create(results, head)

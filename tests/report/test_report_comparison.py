@@ -120,6 +120,9 @@ def test_a_gate_says_what_it_found(document: Any, status: int, text: str) -> Non
     }
     page = comparison_page(gate)
     assert text in words(page)
+    undecided = comparison_page({**gate, "counts": {"undecided": 2, "passed": 3}})
+    assert ("The gate passed." in words(page)) is (status == 0)
+    assert "The gate passed." not in words(undecided)
     assert page.sections[0].name == "findings"
     assert (page.answer.figure, page.answer.figure_about) == ("1 failed", "3 passed, of 4 judged")
 

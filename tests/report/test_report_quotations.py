@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from serde_lab.analysis.drift import other_work
 from serde_lab.cli.results import quoted
 from serde_lab.errors import UsageError
 from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
 from serde_lab.report.render import render_quotations, requoted
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import MeasuredCell
 from tests.report.made_up_run import make_run
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +114,22 @@ def test_a_run_beside_other_work_is_not_quoted(
     assert any("made beside other work" in one.text for one in answer.sentences)
     (stale,) = quoted([quoting(run)])
     assert words in stale.stale
+
+
+def test_other_work_beside_one_arm_alone_is_told(tmp_path: Path) -> None:
+    """As of a strategy whose work is done by processes that are not its run's."""
+    run = load_run(make_run(tmp_path / "results", disturbed={"others_share": lambda _: 0.01}))
+    assert other_work(run) == ()
+
+    def with_helpers(cell: MeasuredCell) -> MeasuredCell:
+        samples = (
+            replace(one, value=0.4) if one.metric == "others_share" else one for one in cell.samples
+        )
+        return replace(cell, samples=tuple(samples))
+
+    cells = (with_helpers(cell) if cell.arm == "arrow" else cell for cell in run.cells)
+    (sign,) = other_work(replace(run, cells=tuple(cells)))
+    assert sign == "other processes took 40% of the cores during the cells of arrow (median)"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 from serde_lab.analysis.run_values import run_values
 from serde_lab.measure.code_version import instruments
+from serde_lab.measure.phases import SERDE_VERBS
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page
@@ -365,6 +366,19 @@ def test_a_prediction_stands_beside_its_measurement(ladder: Page) -> None:
     assert (cells["bytes_ratio"].text, cells["bytes_ratio"].note) == ("1.008", "")
 
 
+def test_costs_of_a_record_have_one_divisor() -> None:
+    """In a run whose reads have rows and no SerDe, beside compactions that have both."""
+    run = load_run(REPOSITORY / "results/reference/compact/20261125T101651Z")
+    values = run_values(run)
+    page = run_page(run)
+    for arm in values.predicted:
+        cells = row(table(page, "prediction"), arm.name)
+        expected, measured = (cells[key].value for key in ("expected_us", "measured_us"))
+        assert cells["us_ratio"].value == pytest.approx(measured / expected, rel=0.1)
+        by_verb = sum(arm.verb_us(verb) for verb in SERDE_VERBS)
+        assert by_verb == pytest.approx(measured, rel=0.05)
+
+
 def test_failed_checks_come_first(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, replace(made_up.AVRO, wrong_in=4)))
     failed = table(page, "failed-checks")
@@ -494,6 +508,26 @@ def test_the_commands_remake_the_run(tmp_path: Path) -> None:
         "python -m serde_lab report results/upsert_lineitem/20250101T120000Z",
         "python -m serde_lab show results/upsert_lineitem/20250101T120000Z --format json",
     ]
+
+
+def test_the_command_of_a_run_has_its_options(tmp_path: Path) -> None:
+    settings = {
+        "overrides": {"measure.rounds": "3"},
+        "master": "spark://host:7077",
+        "conf": {"spark.executor.cores": "4"},
+        "isolate_peers": True,
+    }
+    page = page_of(
+        tmp_path,
+        (made_up.PICKLE,),
+        scenario={"name": "orders", "arm": [{"name": "pickle"}, {"name": "avro"}]},
+        header={"settings": settings},
+    )
+    lines = [line for line, _ in section(page, "remake").blocks[0].lines]  # type: ignore[union-attr]
+    assert lines[1] == (
+        "python -m serde_lab run orders.toml --set measure.rounds=3 --strategy pickle"
+        " --master spark://host:7077 --conf spark.executor.cores=4 --isolate-peers"
+    )
 
 
 def test_every_figure_says_what_it_shows(ladder: Page) -> None:

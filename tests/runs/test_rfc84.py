@@ -87,6 +87,9 @@ def test_an_interval_is_held_against_the_range_of_the_rfc(
         (-0.4, 0.1, "cannot tell"),
         (-0.2, -0.1, "contradicts"),
         (0.156, 0.156, "contradicts"),
+        # an exact change, against one that was rounded when it was published
+        (-0.2993, -0.2993, "agrees"),
+        (-0.301, -0.301, "contradicts"),
     ],
 )
 def test_an_interval_is_held_against_the_figure_of_the_prototype(

@@ -361,6 +361,16 @@ def test_rows_of_a_batch() -> None:
             [("gate", {"limit": [{"metric": "frame", "relative": 1}]})],
             "gate.limit.1.metric: 'frame' is no metric of serde_lab; known are",
         ),
+        ([("gate", {"limit": [{"phase": "map.encodee", "relative": 1}]})],
+         "gate.limit.1.phase: is 'map.encodee', which is no phase; expected one such as 'map.encode'"),
+        ([("gate", {"limit": [{"phase": "encode", "relative": 1}]})], "is 'encode', which is no phase"),
+        ([("gate", {"limit": [{"phase": "map.encode", "metric": "seconds", "relative": 1}]})],
+         "gate.limit.1.metric: is 'seconds'; a phase's limit is one of phase_cpu_s or phase_wall_s"),
+        ([("gate", {"limit": [{"metric": "phase_cpu_s", "relative": 1}]})], "is 'phase_cpu_s'; a phase's"),
+        ([("gate", {"limit": [{"metric": "frame_bytes", "relative": 1}]})],
+         "gate.limit.1.metric: is 'frame_bytes', which has no limit: any change counts"),
+        ([("gate", {"limit": [{"metric": "table_bytes", "relative": 1}]})],
+         "is 'table_bytes', whose limit is gate.bytes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said(changes: list[tuple[str, Any]], expected: str) -> None:

@@ -170,18 +170,28 @@ def seal(file: Path) -> list[str]:
     return names
 
 
-def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = False) -> Side:
-    """The baseline for a run: of its own machine class, else of another class if `other_machines` allows it.
+def find(
+    folder: Path,
+    scenario: str,
+    machine_class: str,
+    name: str = MAIN,
+    *,
+    other_machines: bool = False,
+) -> Side:
+    """The baseline for a run: of its own machine class, else of another class if `other_machines` allows it;
+    or the one in the file `name`.
 
     Of several other classes, the most recently changed baseline is taken. Raises RunError if there is none: a
     missing baseline is never a pass.
     """
-    own = baseline_file(folder, after.machine_class, after.scenario)
+    if name.endswith(".json"):
+        return load(Path(name))
+    own = baseline_file(folder, machine_class, scenario)
     if own.exists() and name in read_document(own)["baselines"]:
         return load(own, name)
     others = [
         (max((e["at"] for e in document["events"] if e["baseline"] == name), default=""), file)
-        for file in sorted(folder.glob(f"*/{after.scenario}.json"))
+        for file in sorted(folder.glob(f"*/{scenario}.json"))
         if name in (document := read_document(file))["baselines"]
     ]
     if others and other_machines:
@@ -193,8 +203,8 @@ def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = 
         else "baseline save RUN makes one"
     )
     raise RunError(
-        f"there is no baseline {name!r} of {after.scenario} for machine class"
-        f" {after.machine_class or 'unknown'} under {folder}",
+        f"there is no baseline {name!r} of {scenario} for machine class"
+        f" {machine_class or 'unknown'} under {folder}",
         hint,
     )
 

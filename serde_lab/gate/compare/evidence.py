@@ -85,16 +85,6 @@ class Evidence:
         """Whether a test is possible: enough rounds, and only positive values (tests use logarithms)."""
         return self.count >= SMALLEST_SAMPLE and min(*self.before.values, *self.after.values) > 0
 
-    @property
-    def all_zero(self) -> bool:
-        """Whether all values of both sides are 0, as the SerDe time of a control arm."""
-        return not any(self.before.values) and not any(self.after.values)
-
-    @property
-    def smallest_adjusted_p(self) -> float:
-        """The smallest adjusted p possible with this many rounds and cells."""
-        return min(1.0, self.smallest_p * self.family)
-
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:

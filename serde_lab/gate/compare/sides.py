@@ -121,7 +121,8 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     # Arms are compared one by one: an added arm must not change what the others were asked.
     definitions = {one.pop("name", ""): one for one in asked.pop("arm")}
     arms = {
-        entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
+        entry.arm: _arm_side(run, entry, definitions.get(entry.of_scenario, {}))
+        for entry in header.arms
     }
     return Side(
         label=label or header.run,
@@ -176,10 +177,11 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
         if cell.arm == entry.arm and cell.status == "failed"
     ]
     # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
-    alone = entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
+    alone = entry.model_dump(mode="json", include={"strategy", "options"})
+    place = entry.model_dump(mode="json", include={"swept", "candidate"}, exclude_none=True)
     return ArmSide(
         arm=entry.arm,
-        definition={"kind": entry.kind, **(asked or alone)},
+        definition={"kind": entry.kind, **(asked or alone), **place},
         values=values,
         checks_passed=sum(check.passed is True for check in checks),
         failures=tuple(

@@ -126,7 +126,7 @@ def direction(increased: bool, better: Better) -> Verdict:
 
 def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgement:
     """The verdict on times and memory: significant, above the floor, or shown to be the same."""
-    if found.all_zero:
+    if not any(found.before.values) and not any(found.after.values):
         return Judgement(Verdict.SAME, "zero on both sides")
     if found.count < SMALLEST_SAMPLE:
         few = Inequality("rounds", found.count, ">=", SMALLEST_SAMPLE, False)
@@ -206,9 +206,10 @@ def _size(found: Evidence) -> str:
 
 
 def _unreachable(found: Evidence, limits: NoisyLimits) -> str:
+    smallest_adjusted_p = min(1.0, found.smallest_p * found.family)
     return (
         f"with {found.count} rounds and {found.family} cells no exact p below "
-        f"{shown_p(found.smallest_adjusted_p)} can be reached (level {limits.alpha:g}); it takes"
+        f"{shown_p(smallest_adjusted_p)} can be reached (level {limits.alpha:g}); it takes"
         f" {rounds_needed(found.family, limits.alpha, paired=found.paired)} rounds"
     )
 

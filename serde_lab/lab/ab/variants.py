@@ -100,6 +100,8 @@ def _commit(
         )
     commit = found.strip()
     tree = work / "tree"
+    # entries of trees that a killed process left, which `work_folder` removes
+    _git(repository, "worktree", "prune")
     # registered first, because an interrupt may come at any time
     stack.callback(_remove_tree, repository, tree)
     if _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit) is None:

@@ -80,7 +80,6 @@ class CodecCells:
         """Do nothing: codec cells need no table."""
 
     def cell(self, name: str, arm: Arm) -> MeasurableCell:
-        """The cell of `arm`."""
         if self.records is not None and arm.kind == "peer":
             return self.records.cell(arm)
         return CodecCell(self.batches, arm)

@@ -96,7 +96,6 @@ class DatasetCells:
             self._tables[one.name] = TableCells(one.scenario, one.inputs, folder, engine, follows)
 
     def set_up(self) -> None:
-        """Write the set-up commits of every table."""
         for cells in self._tables.values():
             cells.set_up()
 

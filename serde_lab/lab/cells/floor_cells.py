@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from serde_lab.lab.cells.bench import Bench
 from serde_lab.lab.cells.cell import CellJob, CellResult, WriteCell, Written, heap_set_aside
@@ -32,6 +32,16 @@ from serde_lab.pipeline.write import PreparedWrite
 _NS_PER_MS = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class _FloorTimes:
+    """What a floor measured of one commit."""
+
+    interval: Interval
+    reports: Sequence[AttemptReport]
+    driver: TaskReport
+    tree: TreeUse | None
+
+
 class _FloorCell(WriteCell):
     """A floor. `jvm`: the process of a session's JVM, whose CPU time is not the floor's."""
 
@@ -48,17 +58,11 @@ class _FloorCell(WriteCell):
             wall_ns, cpu_ns = now.wall_ns() - begin_ns, now.cpu_ns() - begin_cpu_ns
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
         used = None if tree.use is None else _own_use(tree.use, cpu_ns, exchange.moved_cpu_ns)
-        measure = self.measured(interval, exchange.reports, driver.report(), used)
-        return Written(written, wall_ns, measure)
+        times = _FloorTimes(interval, exchange.reports, driver.report(), used)
+        return Written(written, wall_ns, self.measured(times))
 
     @abstractmethod
-    def measured(
-        self,
-        interval: Interval,
-        reports: Sequence[AttemptReport],
-        driver: TaskReport,
-        tree: TreeUse | None,
-    ) -> CommitMeasure:
+    def measured(self, times: _FloorTimes) -> CommitMeasure:
         """The split of the commit's slot time."""
 
 
@@ -73,15 +77,9 @@ class FloorHere(_FloorCell):
         with heap_set_aside():
             return super().measure()
 
-    def measured(
-        self,
-        interval: Interval,
-        reports: Sequence[AttemptReport],
-        driver: TaskReport,
-        tree: TreeUse | None,
-    ) -> CommitMeasure:
-        tasks = [one.report for one in reports]
-        return measure_in_process(interval, tasks, driver=driver, tree=tree)
+    def measured(self, times: _FloorTimes) -> CommitMeasure:
+        tasks = [one.report for one in times.reports]
+        return measure_in_process(times.interval, tasks, driver=times.driver, tree=times.tree)
 
 
 class FloorOnCores(_FloorCell):
@@ -105,15 +103,11 @@ class FloorOnCores(_FloorCell):
         if not self.job.follows:
             yield from self.bench.start_samples()
 
-    def measured(
-        self,
-        interval: Interval,
-        reports: Sequence[AttemptReport],
-        driver: TaskReport,
-        tree: TreeUse | None,
-    ) -> CommitMeasure:
-        history = SparkHistory((), (), tuple(map(_attempt, reports)))
-        return measure_commit(interval, self.slots, history, reports, driver=driver, tree=tree)
+    def measured(self, times: _FloorTimes) -> CommitMeasure:
+        history = SparkHistory((), (), tuple(map(_attempt, times.reports)))
+        return measure_commit(
+            times.interval, self.slots, history, times.reports, driver=times.driver, tree=times.tree
+        )
 
 
 def _own_use(tree: TreeUse, cpu_ns: int, moved_cpu_ns: int) -> TreeUse:

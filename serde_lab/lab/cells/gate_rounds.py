@@ -88,7 +88,8 @@ class GateRounds:
                 if check.failed:
                     raise WrongAnswer(f"{arm.name}, {check.name}: {check.detail}")
         self.cells.discard(unique)
-        values = cell_values(_as_cell(unique, arm, result)).metrics
+        cell = MeasuredCell(unique, arm.name, 1, False, 0, "", "ok", None, result.samples)
+        values = cell_values(cell).metrics
         if name != SLOWED and arm is self.arms[0]:
             self._took_s.append(_work_s(result, values))
         return {metric: values[metric] for metric in METRICS}
@@ -170,7 +171,3 @@ def _work_s(result: CellResult, values: Mapping[str, float]) -> float:
     if slots == 1:
         return sum(one.value for one in result.samples if one.metric == PHASE_CPU)
     return slots * values["seconds"]
-
-
-def _as_cell(name: str, arm: Arm, result: CellResult) -> MeasuredCell:
-    return MeasuredCell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)

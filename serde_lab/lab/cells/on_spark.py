@@ -196,7 +196,7 @@ class ExchangeOnlyCell(_Control):
             .persist(StorageLevel.MEMORY_ONLY)
         )
         try:
-            frames.count()
+            sent, made = frames.count(), len(unused.value)
             reports = context.accumulator([], ReportsParam())
             hop = frames.repartition(plan.targets, "salt").select("position", "frame")
             counter = FrameCounter(plan, reports)
@@ -206,8 +206,13 @@ class ExchangeOnlyCell(_Control):
                 )
             found = list(reports.value)
             arrived = sum(json.loads(bytes(row.status))["frames"] for row in counted)
-            if arrived != frames.count():
-                raise LabError(f"{job.arm.name}: {arrived} of {frames.count()} frames arrived")
+            if arrived != sent:
+                raise LabError(f"{job.arm.name}: {arrived} of {sent} frames arrived")
+            if len(unused.value) != made:
+                raise LabError(
+                    f"{job.arm.name}: frames that left memory were made again under the clock",
+                    hint="raise measure.driver_memory_mb",
+                )
         finally:
             frames.unpersist(blocking=True)
         measure = measure_commit(

@@ -216,7 +216,6 @@ def _counted(sql: duckdb.DuckDBPyConnection, rows: str) -> tuple[int, int]:
 
 
 def digest_of_files(sql: duckdb.DuckDBPyConnection, folder: Path) -> Digest:
-    """The digest of the rows of a folder's Parquet files."""
     return Digest(*_counted(sql, f"read_parquet('{_quoted(folder)}/*.parquet')"))
 
 

@@ -56,7 +56,6 @@ class RecordBench:
     _session: SparkSession | None = None
 
     def cell(self, arm: Arm) -> MeasurableCell:
-        """The cell of `arm`."""
         return RecordCell(self, arm)
 
     def close(self) -> None:

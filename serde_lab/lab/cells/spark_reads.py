@@ -60,7 +60,7 @@ class _SparkOperator(TableOperator):
             self.rows(asked).limit(1).collect()
 
     def read(self, group: str, asked: Asked) -> tuple[Digest, Timed]:
-        reports = self._reports()
+        reports: Reports = self.bench.spark.sparkContext.accumulator([], ReportsParam())
         with self._errors("read"):
             digest, window = self.bench.measured(
                 group, lambda: digest_of(self.rows(asked, reports)), self.own_jobs_only
@@ -80,9 +80,6 @@ class _SparkOperator(TableOperator):
             finally:
                 spark.conf.set(calendar, before or "EXCEPTION")
             return digest_of(spark.read.schema(rows.schema).parquet(str(folder)))
-
-    def _reports(self) -> Reports:
-        return self.bench.spark.sparkContext.accumulator([], ReportsParam())
 
     def _timed(self, window: Window, reports: Sequence[AttemptReport]) -> Timed:
         history = window.history

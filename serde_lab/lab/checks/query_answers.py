@@ -38,11 +38,6 @@ about 16 digits, and sums of millions of them may lose several."""
 _MEMORY_MB, _THREADS = 2048, 2
 
 
-def check_name(query: str) -> str:
-    """The name of the check of a query's answer."""
-    return f"answer_of_{query}"
-
-
 class QueryAnswers:
     """Judges answers; DuckDB is asked once for each set of right rows, in the folder `work`."""
 
@@ -90,7 +85,7 @@ class QueryAnswers:
 
 
 def _compared(query: str, found: QueryRows, right: QueryRows) -> CheckResult:
-    name = check_name(query)
+    name = f"answer_of_{query}"
     if len(found) != len(right):
         detail = f"Spark answers {len(found):,} rows, DuckDB {len(right):,}"
         return CheckResult(name, False, detail)

@@ -154,7 +154,6 @@ class Measured:
     """All tables of a scenario that writes several, or is asked queries."""
 
     def cells(self, session: RunSession, work: Path) -> TableCells | DatasetCells:
-        """The cells that are measured in `session`, in the folder `work`."""
         from serde_lab.lab.cells.on_spark import OnSpark
         from serde_lab.lab.cells.stream_cells import StreamsOnSpark
 
@@ -203,7 +202,6 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
             discard_cell(process.work, name)
 
     def calibrate(self) -> Mapping[str, float]:
-        """Run one calibration cell, in the first session; returns the seconds of each part."""
         found: Mapping[str, float] = self._processes[0].call("calibrate")
         return found
 

@@ -45,7 +45,8 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
     if drawing.band is not None:
         y = up(drawing.band[1])
         canvas.box(left, y, right - left, up(drawing.band[0]) - y, "grid")
-    for tick in _ticks(low, high, drawing.logarithmic):
+    ticks = log_ticks(low, high) if drawing.logarithmic else nice_ticks(high, 5, low)
+    for tick in ticks:
         canvas.line([left, right], [up(tick), up(tick)], "grid")
         canvas.text(left - 6, up(tick), _tick_text(tick), "muted", SMALL_PX, "right")
     canvas.line([left, right], [bottom, bottom], "rule")
@@ -106,10 +107,6 @@ class Position:
         at = math.log(value) if self._log else value
         share = (at - self._low) / self._span if self._span else 0.5
         return self._first + share * (self._last - self._first)
-
-
-def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
-    return log_ticks(low, high) if logarithmic else nice_ticks(high, 5, low)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -130,8 +130,9 @@ def _table(found: Sequence[FactorEffects]) -> Table:
 def _cell(effect: Effect | None) -> Cell:
     if effect is None:
         return MISSING
-    tone: Tone = "" if effect.is_seen else "muted"
-    return replace(ratio_cell(effect.as_ratio, with_doubt=False), tone=tone)
+    ratio = effect.as_ratio
+    tone: Tone = "" if ratio.decided else "muted"
+    return replace(ratio_cell(ratio, with_doubt=False), tone=tone)
 
 
 def search_section(facts: RunValues) -> Section | None:

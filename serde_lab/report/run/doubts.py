@@ -12,7 +12,7 @@ from serde_lab.analysis.drift import CALIBRATION_LIMIT, other_work
 from serde_lab.analysis.ratios import CHANCE
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Points, Section, Sentence, Table
+from serde_lab.report.page import Cell, Column, Figure, Section, Table, warnings_or
 from serde_lab.report.plots.drawings import Line, Lines, Point, PointRow, PointRows
 from serde_lab.report.plots.palette import line_role
 from serde_lab.report.run.provenance import UNKNOWN, is_dirty, older_instruments
@@ -27,9 +27,7 @@ EXACT = ("rows", "frames", "frame_bytes", "shuffle_records", "hops", "files")
 def doubts_section(facts: RunValues) -> Section:
     """The section, which always exists: a result without doubts says so."""
     found = tuple(doubts(facts))
-    block: Block = (
-        Points(found, "warn") if found else Sentence("This run shows no reason for doubt.", "good")
-    )
+    block = warnings_or(found, "This run shows no reason for doubt.")
     return Section.of("doubts", "Reasons to doubt the result", block, _calibration(facts))
 
 

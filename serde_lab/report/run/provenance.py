@@ -29,7 +29,7 @@ from serde_lab.report.page import (
     Table,
     text_columns,
 )
-from serde_lab.runs.model import RunHeader
+from serde_lab.runs.model import Run, RunHeader
 
 _LONG_TEXT = 400
 
@@ -148,7 +148,7 @@ def _records(facts: RunValues) -> Iterator[_Record]:
 _HEAD = (
     Column("arm", "arm", numeric=False),
     Column("round", "round"),
-    Column("order", "order", about="place in the run"),
+    Column("order", "order", about="place in the round"),
     *text_columns("kind", "commit"),
 )
 
@@ -192,6 +192,9 @@ def _value(value: float | None) -> Cell:
 
 def commands_section(facts: RunValues) -> Section:
     """The shell lines that repeat this run and remake this page."""
+    # not above: it loads pyarrow, which nothing else here needs
+    from serde_lab.scenario.loading import scenario_folder
+
     header = facts.run.header
     lines: list[tuple[str, str]] = []
     commit = header.code_version.get("git_commit")
@@ -200,18 +203,12 @@ def commands_section(facts: RunValues) -> Section:
         lines.append(
             (f"git checkout {shlex.quote(commit)}", f"the code that was measured{changed}")
         )
-    command = header.settings.get("command")
-    if isinstance(command, str) and command:
-        lines.append((command, "the run"))
-    else:
-        overrides = header.settings.get("overrides")
-        sets = overrides.items() if isinstance(overrides, Mapping) else ()
-        words = ["python", "-m", "serde_lab", "run", header.scenario]
-        for key, value in sets:
-            words += ["--set", f"{key}={value}"]
-        lines.append((shlex.join(words), "the run"))
-    path = Path(header.scenario) / header.run
-    name = shlex.quote(str(Path("results") / path))
+    bundled = (scenario_folder() / f"{header.scenario}.toml").is_file()
+    scenario = header.scenario if bundled else f"{header.scenario}.toml"
+    about = "the run" if bundled else "the run, where this file is"
+    words = ["python", "-m", "serde_lab", "run", scenario, *_options(header)]
+    lines.append((shlex.join(words), about))
+    name = shlex.quote(str(_place(facts.run)))
     lines.append((f"python -m serde_lab report {name}", "this page"))
     lines.append((f"python -m serde_lab show {name} --format json", "its figures, for scripts"))
     note = Sentence(
@@ -220,6 +217,31 @@ def commands_section(facts: RunValues) -> Section:
         "muted",
     )
     return Section("remake", "Remake it", (Commands(tuple(lines)), note))
+
+
+def _options(header: RunHeader) -> Iterator[str]:
+    """The options of `run` that the run was made with."""
+    settings = header.settings
+    for key, value in (settings.get("overrides") or {}).items():
+        yield from ("--set", f"{key}={value}")
+    every = {arm.get("name") for arm in header.scenario_content.get("arm", ())}
+    if set(header.arms_of_scenario) != every:
+        for arm in header.arms_of_scenario:
+            yield from ("--strategy", arm)
+    if settings.get("master"):
+        yield from ("--master", str(settings["master"]))
+    for key, value in (settings.get("conf") or {}).items():
+        yield from ("--conf", f"{key}={value}")
+    if settings.get("isolate_peers"):
+        yield "--isolate-peers"
+
+
+def _place(run: Run) -> Path:
+    """The run's folder from here; as in the folder `results` if it lies elsewhere."""
+    here = Path.cwd()
+    if run.path.resolve().is_relative_to(here):
+        return run.path.resolve().relative_to(here)
+    return Path("results") / run.header.scenario / run.header.run
 
 
 def is_dirty(facts: RunValues) -> bool:

@@ -102,7 +102,7 @@ def growth_table(found: Sequence[Growth]) -> Table:
     columns = (
         Column("arm", "arm", numeric=False),
         *(Column(f"seconds_{value:g}", f"at {value:g}", unit="s") for value in values),
-        Column("k", "k", about="seconds = a + b n^k, with its standard error"),
+        Column("k", "k", about="seconds = a + b n^k, with its 95 % interval"),
         Column("last_step", "last step", about="growth of seconds in the last step, and its limit"),
         Column("verdict", "verdict", numeric=False),
     )

@@ -350,11 +350,8 @@ def _pair(
     arm: ArmValues, metric: str, expected: float | None, scale: float = 1.0
 ) -> tuple[Cell, Cell, Cell]:
     """A metric per record, times `scale`: what was expected, what was measured, and their ratio."""
-    measured = arm.per_record(metric)
-    rows = arm.by_round("rows")
-    values = {
-        n: scale * value / rows[n] for n, value in arm.by_round(metric).items() if rows.get(n)
-    }
+    measured, rows = arm.per_record(metric), arm.rows_of(metric)
+    values = {n: scale * value / rows for n, value in arm.by_round(metric).items()} if rows else {}
     ratio = paired_ratio(values, dict.fromkeys(values, expected)) if expected else None
     tone: Tone = ""
     if ratio is not None:

@@ -244,7 +244,6 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
 
 
 def _topologies(scenario: Scenario) -> Iterator[Problem]:
-    """Problems of `[topology]` and of `[arm.topology]`."""
     name = scenario.topology.name
     if name in BY_HASH and scenario.table.index != "BUCKET":
         own = [arm for arm in scenario.arms if arm.strategy is not None and arm.topology is None]

@@ -89,7 +89,6 @@ _OPERATIONS = ("upsert", "insert")
 
 
 def check_stream(scenario: Scenario) -> Iterator[Problem]:
-    """Problems of `[stream]`."""
     if scenario.stream is None:
         return
     if len(scenario.timed) > 1:
@@ -147,7 +146,6 @@ def _stream_readers(scenario: Scenario) -> Iterator[Problem]:
 
 
 def check_search(scenario: Scenario) -> Iterator[Problem]:
-    """Problems of `[search]`."""
     search = scenario.search
     if search is None:
         return
