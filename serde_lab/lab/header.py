@@ -166,7 +166,7 @@ _OF_ONE_RUN = (
     ("input data", "take the same files"),
     ("code", "check out the commit of the run"),
     ("machine", "go back to that machine"),
-    ("Spark settings", "give the options of the run's first command"),
+    ("Spark settings", "give the options of the run's first command, in the same folder"),
     ("missing arms", "give the options of the run's first command"),
 )
 

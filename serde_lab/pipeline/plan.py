@@ -306,8 +306,7 @@ def _index(
     stored = table.data_schema()
     if config.bucket_engine == CONSISTENT_HASHING:
         nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
-        rings = load_hashing_metadata(table)
-        check_rings(rings, view)
+        rings = check_rings(load_hashing_metadata(table), view)
         return IndexPlan(is_global=False, covers_logs=True, stored=nothing, rings=rings)
     in_base_files = config.keys_are_where_base_files_say
     for slice_ in looked_into if in_base_files else ():

@@ -242,7 +242,9 @@ def _check_there(
     cleans = [instant for instant in timeline.instants() if instant.action == CLEAN]
     kept = max((earliest_kept_by(table, one) for one in cleans), default="")
     # a clean goes by when writes began: one that began before the kept one may have completed after it
-    since = max((when for begun, when in times.items() if begun <= kept), default=kept)
+    since = max(
+        when for begun, when in [(kept, times.get(kept, kept)), *times.items()] if begun <= kept
+    )
     if time < since:
         raise OptionError(
             f"{option} is {time}, and files that only writes before {since} need were cleaned"

@@ -209,13 +209,17 @@ class CommittedBefore(RolledBackBetween):
     """The writer that was taken for dead commits just before its rollback deletes the first file."""
 
     act: Callable[[], object]
+    dies = False
 
     def begins(self, step: str, path: str, data: Any) -> None:
         if step == "-inflight":
             self.act()
+        if step == "-rollback.inflight" and self.dies:
+            raise StorageError("the storage is away")
 
 
-def test_a_commit_within_its_own_rollback_keeps_its_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_commit_within_its_own_rollback_keeps_its_rows(dies: bool, tmp_path: Path) -> None:
     storage = make(tmp_path, COW)
     attempts = Attempts(DEAD, fail)
     with pytest.raises(StorageError):
@@ -230,7 +234,9 @@ def test_a_commit_within_its_own_rollback_keeps_its_rows(tmp_path: Path) -> None
     stats = attempts.again()
     rolled_back = CommittedBefore.open(tmp_path)
     rolled_back.act = lambda: writer.complete(inflight, "upsert", stats, schema)
-    with pytest.raises(ConcurrentWrite, match=f"{inflight.time} completed while it was being"):
+    rolled_back.dies = dies
+    says = "the storage is away" if dies else f"{inflight.time} completed while it was being"
+    with pytest.raises(StorageError if dies else ConcurrentWrite, match=says):
         recover(HoodieTable.open(rolled_back))
     check_readers(storage, seen_after(KEPT, DEAD))
     upsert(storage, NEXT)

@@ -190,6 +190,10 @@ def test_a_partition_that_hudi_dropped_is_not_written_by_its_old_ring(tmp_path: 
     timeline.create_completed(timeline.create_inflight(requested), metadata.to_bytes(2))
     with pytest.raises(TableError, match="of partition 'x' was replaced or is not on its ring"):
         table.write("upsert", table.keys("x", range(4)))
+    table.rows = {key: ts for key, ts in table.rows.items() if key[0] == "y"}
+    table.write("upsert", table.keys("y", range(4)))
+    expected = sorted((i, ts) for (_, i), ts in table.rows.items())
+    assert sorted((row["id"], row["ts"]) for row in our_rows(table.table)) == expected
 
 
 @pytest.mark.slow

@@ -115,6 +115,8 @@ def test_patterns_match_as_in_java() -> None:
     rule = PartitionBucketRule.parse(r"\d{4},16;\w\[,4", 8)
     counts = [rule.buckets_of(path) for path in ("2024", "٢٠٢٤", "a[", "é[")]
     assert counts == [16, 8, 4, 8]
+    with pytest.raises(OptionError, match="is not a valid pattern"):
+        PartitionBucketRule.parse("(?u)a,4", 8)
     for pattern in ("[a-z&&[^m]]", "[a[bc]]", r"a\Z"):
         with pytest.raises(OptionError, match="which Java reads differently"):
             PartitionBucketRule.parse(f"{pattern},4", 8)

@@ -328,7 +328,7 @@ class RingAssigner:
         plan = task.plan
         assert plan.index is not None
         self.plan, self.timeline = plan, task.timeline
-        self._rings = {path: metadata.ring() for path, metadata in plan.index.rings.items()}
+        self._stored, self._rings = plan.index.rings, dict[str, HashingRing]()
 
     def locate(self, records: Records, sent: Records | None) -> Located | None:
         """The records of one shard with their file groups; None if there is nothing to write."""
@@ -356,6 +356,8 @@ class RingAssigner:
     def _ring(self, path: str) -> HashingRing | None:
         """The partition's ring; None for a delete from a partition that does not exist."""
         ring = self._rings.get(path)
+        if ring is None and path in self._stored:
+            ring = self._rings[path] = self._stored[path].ring()
         if ring is None and self.plan.operation is not Operation.DELETE:
             # any task may be the first to see the partition; all of them create the same ring
             made = create_initial(self.plan.storage, path, self.plan.table.bucket_count or 1)

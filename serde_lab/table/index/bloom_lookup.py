@@ -234,7 +234,8 @@ def stored_twice(key: str) -> DataError:
     return DataError(
         f"record key {key!r} is stored in several file groups, as an insert leaves a key that is there"
         " already, and this write would reach one of them only",
-        hint="write its partition anew by insert_overwrite",
+        hint="compact a merge-on-read table, where a delete may wait in a log; or write the partition anew by"
+        " insert_overwrite",
     )
 
 

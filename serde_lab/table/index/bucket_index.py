@@ -14,7 +14,7 @@ another index or number of buckets than a write asks for.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -353,8 +353,11 @@ def check_buckets(
 
 def check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
     """Raise TableError if Hudi stored other rules, which it follows, whatever a write asks for."""
-    begun = [instant.time for instant in table.timeline().pending()]
-    stored = load_hashing_config(table.storage, begun)
+
+    def begun() -> Iterator[str]:
+        yield from (instant.time for instant in table.timeline().pending())
+
+    stored = load_hashing_config(table.storage, begun())
     if stored is None:
         if expressions:
             raise TableError(

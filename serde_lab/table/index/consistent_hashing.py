@@ -69,6 +69,8 @@ class HashingMetadata:
     bucket_count: int = 0
     """The number of nodes that the partition began with."""
     sequence: int = 0
+    unfit: str = ""
+    """Why no record may be placed by it, as `check_rings` found; no property of a stored ring."""
 
     @classmethod
     def initial(cls, partition_path: str, bucket_count: int) -> Self:
@@ -83,7 +85,9 @@ class HashingMetadata:
         return cls(partition_path, nodes, bucket_count=bucket_count)
 
     def ring(self) -> HashingRing:
-        """The ring, for looking up records."""
+        """The ring, for looking up records. Raises TableError if it is unfit."""
+        if self.unfit:
+            raise TableError(self.unfit)
         return HashingRing(self.nodes)
 
     def changed(self, children: Sequence[HashingNode], instant: str) -> Self:

@@ -13,6 +13,7 @@ has replaced, and readers ignore those.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from serde_lab.errors import TableError
 from serde_lab.table.files.file_system_view import FileSystemView
@@ -95,21 +96,30 @@ def _folder(partition_path: str) -> str:
     return f"{METADATA_FOLDER}/{partition_path}" if partition_path else METADATA_FOLDER
 
 
-def check_rings(rings: Mapping[str, HashingMetadata], view: FileSystemView) -> None:
-    """Raise TableError if a partition's file groups are not those of its ring: rows would be invisible after
-    Apache Hudi dropped the partition, or doubled after it restored the table to before a resizing.
+def check_rings(
+    rings: Mapping[str, HashingMetadata], view: FileSystemView
+) -> dict[str, HashingMetadata]:
+    """The rings, marked as unfit where a partition's file groups are not those of its ring: rows would be
+    invisible after Apache Hudi dropped the partition, or doubled after it restored the table to before a
+    resizing. Other partitions can be written.
     """
+    stored: dict[str, set[str]] = {}
+    for one in view.latest_file_slices():
+        stored.setdefault(one.partition_path, set()).add(one.file_id)
+    replaced: dict[str, set[str]] = {}
+    for path, file_id in view.replaced_file_groups:
+        replaced.setdefault(path, set()).add(file_id)
+    checked = dict(rings)
     for path, metadata in rings.items():
         on_ring = set(metadata.ring().file_ids)
-        gone = {
-            file_id for folder, file_id in view.replaced_file_groups if folder == path
-        } & on_ring
-        stored = {one.file_id for one in view.latest_file_slices() if one.partition_path == path}
-        for file_id in sorted(gone | (stored - on_ring)):
-            raise TableError(
-                f"file group {file_id!r} of partition {path!r} was replaced or is not on its ring of buckets"
-                f" ({metadata_path(path, metadata.instant)}): a write would lose or double rows"
+        wrong = (replaced.get(path, set()) & on_ring) | (stored.get(path, set()) - on_ring)
+        if wrong:
+            unfit = (
+                f"file group {min(wrong)!r} of partition {path!r} was replaced or is not on its ring of"
+                f" buckets ({metadata_path(path, metadata.instant)}): a write would lose or double rows"
             )
+            checked[path] = replace(metadata, unfit=unfit)
+    return checked
 
 
 def _stored_names(storage: Storage) -> dict[str, set[str]]:

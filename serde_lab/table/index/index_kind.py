@@ -72,7 +72,7 @@ class PartitionBucketRule:
                 )
             try:
                 patterns.append((re.compile(parts[0], re.ASCII), int(parts[1])))
-            except re.error as exc:
+            except (re.error, ValueError) as exc:
                 raise OptionError(
                     f"{_OPTION} has {parts[0]!r}, which is not a valid pattern: {exc}"
                 ) from exc
@@ -149,13 +149,19 @@ def load_hashing_config(
     storage: Storage, pending: Iterable[str], as_of: str | None = None
 ) -> HashingConfig | None:
     """The newest rules, without those of `pending` instants; none later than `as_of`, if given."""
+    found = [
+        (file.name.removesuffix(SUFFIX), file.path)
+        for file in storage.list_folder(CONFIG_FOLDER)[1]
+        if file.name.endswith(SUFFIX) and not file.name.startswith(".")
+    ]
+    if not found:
+        return None
     begun = set(pending)
-    found = []
-    for file in storage.list_folder(CONFIG_FOLDER)[1]:
-        instant = file.name.removesuffix(SUFFIX)
-        if file.name.endswith(SUFFIX) and not file.name.startswith(".") and instant not in begun:
-            found.append((instant, file.path))
-    chosen = [path for instant, path in sorted(found) if as_of is None or instant <= as_of]
+    chosen = [
+        path
+        for instant, path in sorted(found)
+        if instant not in begun and (as_of is None or instant <= as_of)
+    ]
     if not chosen:
         return None
     return HashingConfig.from_bytes(storage.get(chosen[-1]), storage.describe(chosen[-1]))

@@ -48,8 +48,10 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
     if kept is None:
         return None
     begun = min((i.time for i in instants if not i.is_completed), default=None)
-    saved = _saved(table, instants)
-    paths = [path for path in _removable(table.view(), kept.time, begun) if path not in saved]
+    paths = _removable(table.view(), kept.time, begun)
+    if paths:
+        saved = _saved(table, instants)
+        paths = [path for path in paths if path not in saved]
     if not paths:
         return None
     newest = max(i.time for i in timeline.completed())

@@ -153,6 +153,10 @@ def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
     if not failed or not action:
         raise TableError(f"{where}: names no instant to roll back")
     if any(i.is_completed and i.time == failed for i in timeline.instants()):
+        if table.storage.exists(timeline.path(Instant(failed, action, "inflight"))):
+            # it completed before anything of it was deleted
+            _take_back(timeline, rollback)
+            return []
         raise TableError(
             f"{where}: rolls back instant {failed}, which completed; only the writer that planned "
             "it can finish it"
@@ -212,8 +216,12 @@ def _leave_alone(timeline: Timeline, inflight: Instant, rollback: Instant) -> No
     The writer, whom we took for dead, looks for that file once more: it has its commit, or takes it back.
     """
     timeline.create_inflight(inflight)
-    for state in ("inflight", "requested"):
-        timeline.delete(replace(rollback, state=state))
+    _take_back(timeline, rollback)
+
+
+def _take_back(timeline: Timeline, rollback: Instant) -> None:
+    timeline.delete(replace(rollback, state="inflight"))
+    timeline.delete(replace(rollback, state="requested"))
 
 
 def _plan(storage: Storage, failed: Instant, files: tuple[str, ...]) -> bytes:

@@ -244,11 +244,7 @@ def keep_checkpoints(table: HoodieTable, leaving: Collection[Instant]) -> Instan
 def _empty_commit(table: HoodieTable, stated: Mapping[str, str]) -> Instant:
     """A commit without files; it states the table's schema, since readers take the newest one."""
     timeline, layout = table.timeline(), table.config.layout_version
-    texts = (
-        table.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
-        for instant in reversed(timeline.completed())
-    )
-    schema = next(filter(None, texts), None)
+    _, schema = table.schema_statement() or ("", "")
     given = {**stated, SCHEMA_KEY: schema} if schema else dict(stated)
     requested = timeline.create_requested(timeline.new_instant(table.config.write_action))
     inflight = timeline.create_inflight(requested, CommitMetadata("UPSERT").to_bytes(layout))
