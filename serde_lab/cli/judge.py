@@ -218,7 +218,7 @@ def gate(
     )
     if measure:
         scenario, here = load_scenario(run), machine_class(capture_environment(results, {}))
-        # a missing one is told before minutes or hours of measuring
+        # raises, before anything is measured, if there is no baseline
         find(folder, scenario.name, here, baseline, other_machines=mismatch != "refuse")
         judged = gate_measured(_measurer(scenario, results), judge, arm or ())
     else:

@@ -121,12 +121,11 @@ def show(
     arms are not shown.
     """
     from serde_lab.analysis.summary import summarise
-    from serde_lab.cli.run_table import print_run
+    from serde_lab.cli.run_table import print_run, say_messages
     from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
-    for message in loaded.messages:
-        say(f"serde-lab: {message}", style="yellow")
+    say_messages(loaded)
     if loaded.header.state == "running":
         done = len(loaded.complete_cells)
         say(f"serde-lab: this run is still in progress; {done} cells are finished")
@@ -168,12 +167,11 @@ def report(
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
-    from serde_lab.cli.run_table import write_report
+    from serde_lab.cli.run_table import say_messages, write_report
     from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
-    for message in loaded.messages:
-        say(f"serde-lab: {message}", style="yellow")
+    say_messages(loaded)
     emit_line(f"report: {write_report(loaded, Path('reports'), out, format, figures)}")
     return loaded.exit_status
 
@@ -309,19 +307,12 @@ def _overrides(header: RunHeader) -> list[str]:
     return [f"{key}={value}" for key, value in (header.settings.get("overrides") or {}).items()]
 
 
-def _arms(header: RunHeader) -> tuple[str, ...]:
-    """The scenario's arms that a run measured; () for all of them, as they were then."""
-    every = {arm.get("name") for arm in header.scenario_content.get("arm", ())}
-    named = header.arms_of_scenario
-    return () if set(named) == every else named
-
-
 def _estimated(header: RunHeader) -> int:
     """Minutes of the scenario as it is today, from its number of rows."""
     from serde_lab.lab.needs import estimate_run
     from serde_lab.lab.runner import chosen_points
 
-    points = chosen_points(_scenario(header), _arms(header))
+    points = chosen_points(_scenario(header), header.arms_asked_for)
     # no earlier run of it: that one asked for something else
     seconds, _ = estimate_run(points, Path(os.devnull))
     return max(1, ceil(seconds / 60))
@@ -351,7 +342,7 @@ def _remade(reference: Reference, documents: Sequence[Path]) -> int:
         settings = RunSettings(
             results=results,
             overrides=tuple(_overrides(header)),
-            arms=_arms(header),
+            arms=header.arms_asked_for,
             isolate_peers=bool(header.settings.get("isolate_peers")),
             require_peers=any(entry.kind == "peer" for entry in header.arms),
         )
@@ -382,7 +373,7 @@ def _begun(old: Path, header: RunHeader) -> Path | None:
     from serde_lab.runs.directory import load_header, load_run
 
     def asks(one: RunHeader) -> tuple[object, ...]:
-        return _overrides(one), _arms(one), one.settings.get("isolate_peers")
+        return _overrides(one), one.arms_asked_for, one.settings.get("isolate_peers")
 
     def alike(path: Path) -> bool:
         try:

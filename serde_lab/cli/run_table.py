@@ -194,6 +194,12 @@ def report_tables(run: Run) -> list[Table]:
     return [table for table in run_page(run).tables() if table.name in _OF_A_REPORT]
 
 
+def say_messages(run: Run) -> None:
+    """Say what was left out when the run was read."""
+    for message in run.messages:
+        say(f"serde-lab: {message}", style="yellow")
+
+
 def write_report(
     run: Run, reports: Path, out: Path | None, format: str, figures: Path | None
 ) -> Path:

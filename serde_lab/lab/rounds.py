@@ -150,10 +150,11 @@ class Rounds:
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
         wrong = next((check for check in found if check.failed), None)
-        if cell.last and wrong is None:
-            self._keep(result, arm)
-        elif cell.last and wrong is not None:
-            self._leave(arm.name, f"it is wrong ({wrong.name})")
+        if cell.last:
+            if wrong is None:
+                self._keep(result, arm)
+            else:
+                self._leave(arm.name, f"it is wrong ({wrong.name})")
         self.writer.cell_end(cell.name, "ok")
         cells.discard(cell.name)
         seconds = next(

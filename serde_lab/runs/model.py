@@ -116,6 +116,13 @@ class RunHeader(BaseModel):
         names = dict.fromkeys(entry.of_scenario for entry in self.arms)
         return tuple(name for name in names if name in known)
 
+    @property
+    def arms_asked_for(self) -> tuple[str, ...]:
+        """The scenario's arms to which the run was limited; () for all of them, as they were then."""
+        every = {arm.get("name") for arm in self.scenario_content.get("arm", ())}
+        named = self.arms_of_scenario
+        return () if set(named) == every else named
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from serde_lab.merging.merger import (
     MergedTable,
     RecordMerger,
 )
+from serde_lab.pipeline import write as pipeline_write
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
@@ -158,45 +160,30 @@ def test_all_strategies_write_the_same(mode: str, tmp_path: Path) -> None:
     assert all(found.equals(written[0]) for found in written)
 
 
+@pytest.fixture
+def in_three_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write of the test runs in three shards."""
+    made = pipeline_write.make_plan
+    monkeypatch.setattr(pipeline_write, "make_plan", lambda *given: replace(made(*given), shards=3))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_three_shards")
 @pytest.mark.parametrize("mode", ["event", "ignore defaults"])
 def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from serde_lab.pipeline import write as pipeline_write
-
-    made = pipeline_write.make_plan
-
-    def in_shards(*given: Any) -> Any:
-        return replace(made(*given), shards=3)
-
-    table = LabTable(tmp_path, MODES[mode], SCHEMA)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline_write, "make_plan", in_shards)
-        history(table, 7)
+    history(LabTable(tmp_path, MODES[mode], SCHEMA), 7)
 
 
-@pytest.mark.parametrize("mode", ["ignore defaults"])
-def test_a_bucket_that_was_emptied_is_filled_in_shards(mode: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from serde_lab.pipeline import write as pipeline_write
-
-    made = pipeline_write.make_plan
-
-    def in_shards(*given: Any) -> Any:
-        return replace(made(*given), shards=3)
-
-    table = LabTable(tmp_path, MODES[mode] | {"hoodie.bucket.index.num.buckets": "1"}, SCHEMA)
+@pytest.mark.usefixtures("in_three_shards")
+def test_a_bucket_that_was_emptied_is_filled_in_shards(tmp_path: Path) -> None:
+    options = MODES["ignore defaults"] | {"hoodie.bucket.index.num.buckets": "1"}
+    table = LabTable(tmp_path, options, SCHEMA)
     given = rows(np.random.default_rng(1), 20, 5, marks=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline_write, "make_plan", in_shards)
-        table.upsert(given)
-        before = plan_snapshot(table.table, columns=SCHEMA.names).read()
-        keys = [name for name in ("k", "n", "p") if name in SCHEMA.names]
-        table.write("delete", given.select(keys))
-        assert plan_snapshot(table.table).read().num_rows == 0
-        table.upsert(given)
+    table.upsert(given)
+    before = plan_snapshot(table.table, columns=SCHEMA.names).read()
+    table.write("delete", given.select(["k", "n", "p"]))
+    assert plan_snapshot(table.table).read().num_rows == 0
+    table.upsert(given)
     assert plan_snapshot(table.table, columns=SCHEMA.names).read().num_rows == before.num_rows
 
 

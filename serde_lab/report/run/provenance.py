@@ -224,10 +224,8 @@ def _options(header: RunHeader) -> Iterator[str]:
     settings = header.settings
     for key, value in (settings.get("overrides") or {}).items():
         yield from ("--set", f"{key}={value}")
-    every = {arm.get("name") for arm in header.scenario_content.get("arm", ())}
-    if set(header.arms_of_scenario) != every:
-        for arm in header.arms_of_scenario:
-            yield from ("--strategy", arm)
+    for arm in header.arms_asked_for:
+        yield from ("--strategy", arm)
     if settings.get("master"):
         yield from ("--master", str(settings["master"]))
     for key, value in (settings.get("conf") or {}).items():
