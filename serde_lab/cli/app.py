@@ -104,7 +104,9 @@ def _run(arguments: list[str] | None) -> int:
         _flush()
     except LabError as exc:
         _print_traceback(exc)
-        say(f"serde-lab: {_shortened(str(exc))}", style="bold red")
+        first, *problems = str(exc).split("\n  ")
+        for line in (f"serde-lab: {first}", *(f"  {problem}" for problem in problems)):
+            say(_shortened(line), style="bold red")
         return exc.exit_status
     except TyperException as exc:
         say(f"serde-lab: {exc.format_message()}")

@@ -82,8 +82,9 @@ ASPECTS = (
     ),
     Aspect(
         "parallelism",
-        "one reduce task for each bucket",
-        "one shuffle partition for each bucket, in a session with the same task slots",
+        "one reduce task for each bucket, or as many as `tasks` of the topology says",
+        "one shuffle partition for each bucket, or as many as its own `tasks` says, in a session with the"
+        " same task slots",
         metrics=("slots",),
     ),
     Aspect(

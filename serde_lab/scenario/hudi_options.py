@@ -87,7 +87,7 @@ def write_options(
     if partitions:
         options["hoodie.datasource.write.partitions.to.delete"] = ",".join(partitions)
     if table.index == "BUCKET" and not scenario.data.keyless:
-        tasks = tasks_of_buckets(scenario, arm)
+        tasks = tasks_of_buckets(scenario, arm, set_up)
     else:
         tasks = 0 if set_up or topology.name == "bucket" else topology.tasks
     if tasks:
@@ -96,11 +96,15 @@ def write_options(
     return options
 
 
-def tasks_of_buckets(scenario: Scenario, arm: Arm | None) -> int:
-    """How many tasks write a table whose records are assigned by bucket: one for each bucket.
+def tasks_of_buckets(scenario: Scenario, arm: Arm | None, set_up: bool = False) -> int:
+    """How many tasks write a table whose records are assigned by bucket: one for each bucket, if `[topology]`
+    does not say it.
 
     A table with partitions has at least 8, since its file groups are many more than its buckets.
     """
+    asked = 0 if set_up else scenario.topology_of(arm).tasks
+    if asked:
+        return asked
     buckets = scenario.table_of(arm).buckets
     return max(buckets, _LEAST_WITH_PARTITIONS) if scenario.data.partition else buckets
 

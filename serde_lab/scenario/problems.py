@@ -176,7 +176,8 @@ def _unknown(loc: Loc) -> str:
     if not near:
         homes = [path for path, key in all_keys() if key == name]
         if homes:
-            near = f"; {name!r} belongs in {' or '.join(f'[{home}]' for home in homes)}"
+            where = [f"in [{home}]" if home else "outside of any table" for home in homes]
+            near = f"; {name!r} belongs {' or '.join(where)}"
     return f"is an unknown key; known keys are {listed(known)}{near}"
 
 

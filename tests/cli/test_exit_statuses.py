@@ -141,6 +141,16 @@ def test_an_error_of_a_scenario_names_its_keys_and_keeps_its_status() -> None:
         raise DataError("a null key")
 
 
+def test_each_problem_of_a_scenario_is_on_a_line_of_its_own(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text('title = "x"\nfoo = 1\n"b\\nar" = 2\n')
+    said = call("validate", str(file))
+    assert said.status == 2
+    lines = said.messages.splitlines()
+    assert lines[0] == f"serde-lab: {file}: {len(lines) - 1} problems:"
+    assert {line.split(":")[0] for line in lines[1:]} >= {"  question", "  foo", r"  b\nar"}
+
+
 def test_the_order_of_the_contract() -> None:
     order = (1, 2, 4, 3, 5, 0)
     for better, other in itertools.combinations(order, 2):

@@ -139,7 +139,11 @@ def test_what_is_overwritten_is_measured_and_right(tmp_path: Path) -> None:
         ({"arm": [{**arm("append")}]}, "which only takes insert"),
         (
             {"arm": [{"name": "x", "control": "exchange_only", "topology": {"name": "state"}}]},
-            "a control has no topology of its own",
+            "exchange_only has no topology of its own$",
+        ),
+        (
+            {"arm": [{"name": "x", "peer": "hudi_spark", "topology": {"name": "state"}}]},
+            "hudi_spark has no topology of its own, only `tasks`",
         ),
         ({"arm": [arm("state", sort="global")]}, "is for topology 'bulk', but the name is 'state'"),
         ({"arm": [arm("state", batch_mb=1.0)]}, "which are for 'step3', not 'state'"),

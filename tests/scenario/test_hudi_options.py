@@ -14,8 +14,9 @@ from serde_lab.pipeline.options.write import known_options
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options, write_options
+from serde_lab.scenario.loading import parse_scenario
 from serde_lab.verify.rules import TableRules
-from tests.lab.small_scenario import scenario, source
+from tests.lab.small_scenario import content, scenario, source
 
 DAYS = {
     "timestamp.type": "SCALAR",
@@ -44,6 +45,16 @@ def test_a_table_with_partitions_has_more_tasks_than_buckets(tmp_path: Path) -> 
         found = scenario(source(tmp_path), data=data)
         options = write_options(found, None, Operation.UPSERT)
         assert options["hoodie.upsert.shuffle.parallelism"] == tasks
+
+
+def test_tasks_can_be_stated_for_timed_writes_and_for_a_peer(tmp_path: Path) -> None:
+    peer = {"name": "hudi_spark", "peer": "hudi_spark", "topology": {"tasks": 3}}
+    raw = content(source(tmp_path), ["arrow", peer], exchange="spark")
+    found = parse_scenario({**raw, "topology": {"tasks": 4}})
+    for name, timed in (("arrow", "4"), ("hudi_spark", "3")):
+        for set_up, tasks in ((False, timed), (True, "2")):
+            options = write_options(found, found.arm(name), Operation.UPSERT, set_up=set_up)
+            assert options["hoodie.upsert.shuffle.parallelism"] == tasks
 
 
 @pytest.mark.parametrize(

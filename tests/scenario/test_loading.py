@@ -181,6 +181,7 @@ def test_rows_of_a_batch() -> None:
         ([("data/tables", "x")], "data.tables: is an unknown key; known keys are source, table, sc"),
         ([("rounds", 3)], "rounds: is an unknown key; known keys are name, title"),
         ([("rounds", 3)], "'rounds' belongs in [measure]"),
+        ([("measure/topology", {})], "'topology' belongs outside of any table or in [arm]"),
         ([("arm/1/option", {})], "arm.b.option: is an unknown key; known keys are name, strategy, control"),
         ([("title", ...)], "title: is missing"),
         ([("data", ...)], "data: is missing"),

@@ -256,8 +256,11 @@ def _topologies(scenario: Scenario) -> Iterator[Problem]:
         topology = scenario.topology_of(arm)
         where = "topology" if arm.topology is None else f"arm.{arm.name}.topology"
         if arm.strategy is None:
-            if arm.topology is not None:
-                yield Problem(f"{where}", f"a {arm.kind} has no topology of its own")
+            takes_tasks = arm.kind == "peer" and arm.peer not in RECORD_PEERS
+            allowed = TopologySection(tasks=topology.tasks) if takes_tasks else None
+            if arm.topology not in (None, allowed):
+                but = ", only `tasks`" if takes_tasks else ""
+                yield Problem(where, f"{arm.subject} has no topology of its own{but}")
             elif topology.name != "bucket":
                 yield Problem(
                     f"arm.{arm.name}",
