@@ -59,7 +59,6 @@ _MEANING: Mapping[str, str] = {
 _DATES = {"%Y-%m-%d": 0, "%Y-%m-%d %H:%M:%S": 999, "%Y-%m-%d %H:%M:%S.%f": 0}
 # an incremental read that begins before any time takes all rows
 _EARLIEST = "1970"
-_OLD_ARCHIVE = ".hoodie/archived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +252,8 @@ def _check_there(
 
 def _check_history(table: HoodieTable, option: str, time: str, first: str) -> None:
     """Raise OptionError for a time before the active timeline of a table whose archive has an older form."""
-    if table.config.layout_version == 1 and time < first and table.storage.list_files(_OLD_ARCHIVE):
+    archive = table.config.history_folder
+    if table.config.layout_version == 1 and time < first and table.storage.list_files(archive):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived in the form of table version"
             " 6, which the lab does not read"

@@ -36,6 +36,7 @@ PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
 MERGE_PROPERTY = "hoodie.record.merge.property."
 """Write options with this prefix become properties of the table."""
 UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
+TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 

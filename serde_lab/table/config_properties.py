@@ -25,6 +25,7 @@ from serde_lab.table.config import (
     KEY_GENERATOR_CLASSES,
     MERGE_PROPERTY,
     PARTIAL_UPDATE,
+    TIMELINE_ZONE,
     UNAVAILABLE,
     VERSIONS_READ,
     TableConfig,
@@ -76,7 +77,7 @@ def _shared_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.partition.metafile.use.base.format": "false",
         "hoodie.table.cdc.enabled": "false",
         "hoodie.table.multiple.base.file.formats.enable": "false",
-        "hoodie.table.timeline.timezone": "UTC",
+        TIMELINE_ZONE: "UTC",
         "hoodie.table.checksum": str(table_checksum(config.name, config.database)),
     }
     # empty if not partitioned, as Spark writes it
@@ -170,9 +171,12 @@ def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
         database=properties.get("hoodie.database.name", ""),
         **index_fields(properties, where),
         bucket_fields=fields_of(properties.get(BUCKET_FIELDS, "")),
-        extra={k: v for k, v in properties.items() if k not in _OWN_KEYS},
+        extra={k: v for k, v in {**_DEFAULTS, **properties}.items() if k not in _OWN_KEYS},
     )
 
+
+# Apache Hudi's, where its tables need not state them and new tables here state another value
+_DEFAULTS = {TIMELINE_ZONE: "LOCAL"}
 
 # the keys that TableConfig has fields for; all other properties are kept unchanged
 _OWN_KEYS = frozenset(

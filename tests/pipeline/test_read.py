@@ -302,16 +302,22 @@ def test_logs_beside_a_pending_compaction_of_version_6_are_read(tmp_path: Path) 
     assert changes(table, first).num_rows == len({row[:2] for row in SECOND})
 
 
+@pytest.mark.parametrize("folder", ["archived", "history"])
 def test_changes_before_an_archive_of_version_6_are_refused_but_for_all_of_them(
-    tmp_path: Path,
+    folder: str, tmp_path: Path
 ) -> None:
+    """Flink names the folder `history`."""
     table = LabTable(tmp_path, {"hoodie.write.table.version": "6"})
     commits = [table.upsert([("a", number, number, 0.0)]) for number in range(4)]
     place = table.path / ".hoodie"
-    (place / "archived").mkdir(exist_ok=True)
+    properties = place / "hoodie.properties"
+    stated = properties.read_text()
+    assert "archivelog.folder=archived" in stated
+    properties.write_text(stated.replace("folder=archived", f"folder={folder}"))
+    (place / folder).mkdir(exist_ok=True)
     for commit in commits[:2]:
         for file in place.glob(f"{commit.instant}.*"):
-            file.rename(place / "archived" / file.name)
+            file.rename(place / folder / file.name)
     for begin in (commits[0].instant, commits[1].instant):
         with pytest.raises(OptionError, match="was archived in the form of table version 6"):
             changes(table, begin)

@@ -12,7 +12,11 @@ from serde_lab.errors import OptionError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.services.cleaning import clean
-from serde_lab.table.services.replacing import replaced_by_delete_partition, requested_content
+from serde_lab.table.services.replacing import (
+    replaced_by_delete_partition,
+    replaced_by_insert_overwrite,
+    requested_content,
+)
 from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.archive import archive
@@ -27,7 +31,13 @@ from tests.table.made_up_tables import (
     our_rows,
     without_meta,
 )
-from tests.table.replacing_writer import begin, delete_partition, insert_overwrite, new_groups
+from tests.table.replacing_writer import (
+    begin,
+    complete,
+    delete_partition,
+    insert_overwrite,
+    new_groups,
+)
 
 
 def config(version: int = 9, mor: bool = False) -> TableConfig:
@@ -175,6 +185,26 @@ def test_cleaning_keeps_replaced_files_that_a_kept_commit_saw(local: Storage) ->
     # no kept commit saw it after all: the replacecommit is the earliest
     assert cleaned is None or len(cleaned.deleted_files) == 1
     check(writer, [row("c", 2)])
+
+
+def test_a_clean_states_no_later_write_than_one_whose_replaced_files_it_leaves(
+    local: Storage,
+) -> None:
+    """Apache Hudi archives a replacecommit before the stated write, and would show what it replaced."""
+    writer = PlainWriter(local, config(), SMALL)
+    writer.upsert([row("a", 1), row("b", 1, "q")])
+    writer.upsert([row("b", 2, "q")])
+    slow = begin(writer, "insert_overwrite")
+    gone = replaced_by_insert_overwrite(writer.table.view(), ["p"])
+    stats = new_groups(writer, slow, [row("a", 2)])
+    writer.upsert([row("b", 3, "q")])
+    complete(writer, slow, "insert_overwrite", stats, gone)
+    writer.upsert([row("b", 4, "q")])
+    cleaned = clean(writer.table, 2)
+    assert cleaned is not None
+    assert cleaned.earliest_kept == slow.time
+    (group,) = gone["p"]
+    assert not any(group in path for path in cleaned.deleted_files)
 
 
 def test_a_replaced_group_that_is_written_again_is_found(local: Storage) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import fastavro
 import pytest
 
+from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import ConcurrentWrite, StorageError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.services.rollback import rollback_pending
@@ -223,6 +224,53 @@ def test_a_dead_deltacommit_leaves_no_log(local: Storage, version: int, marked: 
     expected = [row("a", 2), row("b", 1)]
     assert without_meta(hudi_rs_rows(local)) == expected
     assert without_meta(our_rows(writer.table)) == expected
+
+
+@pytest.mark.parametrize("appended", [True, False])
+def test_a_marker_of_the_base_file_that_was_appended_to_removes_no_base_file(
+    appended: bool, local: Storage
+) -> None:
+    """As Apache Hudi 0.14 marks an append."""
+    config = TableConfig("trips", ("id",), table_type="MERGE_ON_READ", version=6)
+    writer = PlainWriter(local, config, SMALL)
+    writer.upsert([row("a", 1)])
+    dead = LogAppender(writer)
+    if appended:
+        dead.rows(row("a", 2)).stats()
+    delete_markers(local, dead.instant.time)
+    (base,) = [f.path for f in local.list_files() if f.name.endswith(".parquet")]
+    create_marker(local, dead.instant.time, base, "APPEND")
+    if appended:
+        with pytest.raises(TableError, match=f"instant {dead.instant.time} appended to it"):
+            rollback_pending(writer.table)
+    else:
+        rollback_pending(writer.table)
+    assert without_meta(our_rows(writer.table)) == [row("a", 1)]
+
+
+def test_a_rollback_of_apache_hudi_that_hides_blocks_is_left_to_it(local: Storage) -> None:
+    config = TableConfig("trips", ("id",), table_type="MERGE_ON_READ", version=6)
+    writer = PlainWriter(local, config, SMALL)
+    writer.upsert([row("a", 1)])
+    failed = writer.begin("deltacommit")
+    plan = {
+        "instantToRollback": {"commitTime": failed.time, "action": "deltacommit"},
+        "RollbackRequests": [
+            {
+                "partitionPath": "",
+                "fileId": "f",
+                "latestBaseInstant": "",
+                "filesToBeDeleted": [],
+                "logBlocksToBeDeleted": {".f_1.log.1_0-1-0": 10},
+            }
+        ],
+    }
+    timeline = writer.table.timeline()
+    rollback = timeline.new_instant("rollback")
+    timeline.create_requested(rollback, write_single(hudi_schema("HoodieRollbackPlan"), plan))
+    with pytest.raises(TableError, match="only Apache Hudi can finish it"):
+        rollback_pending(writer.table)
+    assert failed.time in {one.time for one in writer.table.timeline().pending()}
 
 
 def test_a_log_that_others_wrote_to_is_not_removed(local: Storage) -> None:

@@ -440,6 +440,18 @@ def test_archiving_stops_before_a_pending_instant_and_a_savepoint(local: Storage
     assert archived.instants == (commits[0],)
 
 
+def test_archiving_leaves_a_completed_write_before_a_pending_one(local: Storage) -> None:
+    """Apache Hudi takes files older than the timeline for committed, a live writer's too."""
+    writer = PlainWriter(local, COW, SMALL)
+    commits = [writer.upsert([row("a", ts)]) for ts in range(3)]
+    writer.begin()
+    for ts in range(3, 8):
+        writer.upsert([row("a", ts)])
+    archived = archive(writer.table, 1, 1)
+    assert archived is not None
+    assert archived.instants == (*commits[:2],)
+
+
 @pytest.mark.slow
 def test_an_archiving_that_dies_anywhere_is_taken_up(
     tmp_path_factory: pytest.TempPathFactory,

@@ -10,6 +10,7 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import (
     Instant,
@@ -135,6 +136,10 @@ def test_times_are_in_the_zone_that_the_table_states(
         here = replace(COW, extra={"hoodie.table.timeline.timezone": "LOCAL"})
         assert timeline(local, here, "20240701000000000").new_time() == "20240630200000000"
         assert timeline(local, COW, "20240701000000000").new_time() == "20240701000000000"
+        stated = to_properties(COW)
+        del stated["hoodie.table.timeline.timezone"]
+        unstated = from_properties(stated, "hoodie.properties")
+        assert timeline(local, unstated, "20240701000000000").new_time() == "20240630200000000"
     finally:
         monkeypatch.undo()
         time.tzset()

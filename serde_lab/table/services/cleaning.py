@@ -16,6 +16,7 @@ from typing import Any
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.storage.data_files import in_partition
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import Instant
@@ -107,6 +108,12 @@ def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | 
     earliest = writes[len(writes) - commits_kept]
     pinned = [i.time for i in known if i.action == "savepoint"]
     pinned += [i.time for i in known if not i.is_completed]
+    # what it replaced stays, so Apache Hudi must not take it for cleaned
+    pinned += [
+        i.time
+        for i in writes
+        if i.action == REPLACE_COMMIT and i.time < earliest.time <= (i.completion_time or i.time)
+    ]
     if pinned and min(pinned) < earliest.time:
         before = [i for i in writes if i.time <= min(pinned)]
         return before[-1] if before else None

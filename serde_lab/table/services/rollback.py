@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import ConcurrentWrite, TableError
-from serde_lab.table.files.file_system_view import list_table_files
+from serde_lab.table.files.file_system_view import TableFiles, list_table_files
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
 from serde_lab.table.index.hashing_metadata import delete_index_files
 from serde_lab.table.services.cleaning import Cleaned, finish_pending_cleans
 from serde_lab.table.storage.data_files import (
+    BaseFileName,
     LogFileName,
     delete_markers,
     in_partition,
@@ -112,11 +113,17 @@ def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
 
     Raises TableError for a log file that holds blocks of other instants too (before table version 8).
     """
-    found = {marker.path for marker in list_markers(table.storage, instant)}
-    if table.config.layout_version == 1:
-        for path in found:
-            _check_own_log(table.storage, path, instant)
     files = list_table_files(table.storage)
+    found = set()
+    for path in {marker.path for marker in list_markers(table.storage, instant)}:
+        base = BaseFileName.parse(path.rpartition("/")[2])
+        if base is not None and base.instant != instant:
+            # until 0.15 Apache Hudi marks the base file to whose log it appends
+            _check_no_block(table.storage, files, path, base, instant)
+            continue
+        if table.config.layout_version == 1:
+            _check_own_log(table.storage, path, instant)
+        found.add(path)
     found |= {file.path for file in files.base_files if file.instant == instant}
     if table.config.layout_version == 2:
         # before, a log file's name has the base file's instant, and the file holds other instants' blocks too
@@ -127,13 +134,30 @@ def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
 def _check_own_log(storage: Storage, path: str, instant: str) -> None:
     if LogFileName.parse(path.rpartition("/")[2]) is None:
         return
-    content = storage.get_if_present(path)
-    for block in parse_blocks(pa.py_buffer(content or b"")):
-        if isinstance(block, LogBlock) and block.instant != instant:
+    for other in _instants_of_blocks(storage, path) - {instant}:
+        raise TableError(
+            f"{storage.describe(path)}: instant {instant} appended to it and never completed, and "
+            f"it holds a block of instant {other} too; only Apache Hudi can undo that"
+        )
+
+
+def _check_no_block(
+    storage: Storage, files: TableFiles, path: str, base: BaseFileName, instant: str
+) -> None:
+    """Raise TableError if `instant` appended to a log of the base file at `path`."""
+    group = (path.rpartition("/")[0], base.file_id, base.instant)
+    for log in files.log_files:
+        mine = (log.partition_path, log.file_id, log.instant) == group
+        if mine and instant in _instants_of_blocks(storage, log.path):
             raise TableError(
-                f"{storage.describe(path)}: instant {instant} appended to it and never completed, and "
-                f"it holds a block of instant {block.instant} too; only Apache Hudi can undo that"
+                f"{storage.describe(log.path)}: instant {instant} appended to it and never completed;"
+                " only Apache Hudi can undo that"
             )
+
+
+def _instants_of_blocks(storage: Storage, path: str) -> set[str]:
+    blocks = parse_blocks(pa.py_buffer(storage.get_if_present(path) or b""))
+    return {block.instant for block in blocks if isinstance(block, LogBlock)}
 
 
 def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
@@ -161,9 +185,14 @@ def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
             f"{where}: rolls back instant {failed}, which completed; only the writer that planned "
             "it can finish it"
         )
+    requests = plan.get("RollbackRequests") or ()
+    if table.config.layout_version == 1 and any(r.get("logBlocksToBeDeleted") for r in requests):
+        raise TableError(
+            f"{where}: hides blocks of instant {failed} in log files; only Apache Hudi can finish it"
+        )
     planned = {
         in_partition(request["partitionPath"], path.rpartition("/")[2])
-        for request in plan.get("RollbackRequests") or ()
+        for request in requests
         for path in request.get("filesToBeDeleted") or ()
     }
     if rollback.state == "requested":

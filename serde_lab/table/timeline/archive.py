@@ -93,11 +93,17 @@ def _going(
     """Those of the `oldest` writes that may be archived, and the services among them, by time."""
     # archiving stops at any unfinished or savepointed instant: the timeline must not get a gap
     bounds = [i.time for i in instants if not i.is_completed or i.action == "savepoint"]
+    # Apache Hudi's readers take files older than the timeline for committed, a pending write's too
+    written = [i for i in instants if i.completed_action in WRITE_ACTIONS]
+    pending = min((i.time for i in written if not i.is_completed), default="")
+    first = max((i.time for i in written if i.time < pending), default="")
     present = {(f.partition_path, f.file_id) for f in files.data_files}
     chosen: list[Instant] = []
     for write in oldest:
         # and at what completed since: a pending write must find it when it looks for conflicts
         if bounds and max(write.time, write.completion_time or "") >= min(bounds):
+            break
+        if write.time == first:
             break
         if write.action == REPLACE_COMMIT and _replaced(timeline, write) & present:
             break

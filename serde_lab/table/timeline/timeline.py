@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, cast
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import ConcurrentWrite, TableError
-from serde_lab.table.config import TableConfig
+from serde_lab.table.config import TIMELINE_ZONE, TableConfig
 from serde_lab.table.storage.storage import Bytes, Storage
 
 State = Literal["requested", "inflight", "completed"]
@@ -54,9 +54,6 @@ class Instant:
         return _COMPLETED_AS.get(self.action, self.action)
 
 
-_ZONE = "hoodie.table.timeline.timezone"
-
-
 class Timeline:
     """The active timeline of a table. Nothing is cached: every call lists the storage."""
 
@@ -69,7 +66,7 @@ class Timeline:
         self._storage = storage
         self._now = now
         # None: this machine's, as in Apache Hudi
-        self._zone = None if config.extra.get(_ZONE) == "LOCAL" else UTC
+        self._zone = None if config.extra.get(TIMELINE_ZONE) == "LOCAL" else UTC
         self.folder = config.timeline_folder
         self.history_folder = config.history_folder
         self.layout_version = config.layout_version
