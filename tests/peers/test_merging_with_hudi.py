@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
+from serde_lab.table.config import TableConfig
 from serde_lab.table.files.log_block import Header, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
@@ -21,6 +23,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.verify.rules import TableRules
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import HudiTable, HudiWrite, PeerTable, Step
+from tests.table.made_up_tables import SMALL, LogAppender, PlainWriter, our_rows, without_meta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,3 +313,23 @@ def test_partial_updates_of_the_lab_read_as_hudi_reads_them(
     expected["k7"] = (9, "of hudi", 4.5)
     assert seen_by_both(table) == expected
     assert not HoodieTable.open(lab.storage).view().latest_file_slices()[0].log_files
+
+
+@pytest.mark.parametrize("mode", [MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME])
+def test_the_logs_of_writes_that_overlapped_merge_as_apache_hudi_merges_them(
+    mode: MergeMode, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Non-blocking writers of Apache Hudi make such tables: the write that began first completes last."""
+    storage = Storage.open(tmp_path / "table")
+    ordering = ("ts",) if mode is MergeMode.EVENT_TIME else ()
+    config = TableConfig(
+        "t", ("id",), table_type="MERGE_ON_READ", ordering_fields=ordering, merge_mode=mode
+    )
+    writer = PlainWriter(storage, config, SMALL)
+    writer.upsert([{"id": "a", "ts": 1, "value": "base"}])
+    begun_first, begun_second = LogAppender(writer), LogAppender(writer)
+    begun_second.rows({"id": "a", "ts": 2, "value": "begun second"}).commit()
+    begun_first.rows({"id": "a", "ts": 2, "value": "begun first"}).commit()
+    (by_hudi,) = hudi_session.read.format("hudi").load(storage.url).collect()
+    (ours,) = without_meta(our_rows(writer.table))
+    assert ours["value"] == by_hudi["value"]

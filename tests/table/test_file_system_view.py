@@ -65,6 +65,11 @@ def test_a_log_belongs_to_the_newest_base_before_its_completion(local: Storage) 
     assert [b.instant for b in seen.latest_base_files()] == [t(20)]
 
 
+def test_logs_are_in_the_order_in_which_their_writes_began(local: Storage) -> None:
+    names = [BASE % 10, LOG % (15, 1), LOG % (20, 1)]
+    assert found(view(local, names, {10: 11, 15: 40, 20: 30})) == [("10", ["15.1", "20.1"])]
+
+
 def test_before_version_8_a_log_names_its_base(local: Storage) -> None:
     names = [BASE % 10, LOG % (10, 1), LOG % (10, 2), BASE % 20, LOG % (20, 1)]
     seen = view(local, names, {10: 10, 20: 20}, V6)

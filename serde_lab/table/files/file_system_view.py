@@ -182,6 +182,7 @@ class FileSystemView:
                         f"{base.path}"
                     )
                 group.bases.append(base)
+        # Apache Hudi merges logs in the order in which their writes began (HoodieLogFile.LogFileComparator)
         for log in sorted(self.files.log_files):
             if self._counts_log(log):
                 groups.setdefault((log.partition_path, log.file_id), _FileGroup()).logs.append(log)
@@ -211,7 +212,8 @@ class _FileGroup:
         self, partition_path: str, file_id: str, layout_version: int, visibility: Visibility
     ) -> list[FileSlice]:
         """The slices, oldest first. From version 8 on a log belongs to the newest base file whose instant
-        is not after the log's completion; before, to the base file whose instant is in the log's name."""
+        is not after the log's completion; before, to the base file whose instant is in the log's name.
+        """
         logs: dict[str, list[LogFile]] = {}
         for log in self.logs:
             moment = log.instant
@@ -220,23 +222,13 @@ class _FileGroup:
             owners = [b.instant for b in self.bases if b.instant <= moment]
             logs.setdefault(owners[-1] if owners else "", []).append(log)
 
-        def ordered(owner: str) -> tuple[LogFile, ...]:
-            def age(log: LogFile) -> tuple[str, str, int, str]:
-                completed = visibility.completion_of(log.instant) or log.instant
-                if layout_version == 1:
-                    completed = ""  # versions alone give the order across instants
-                return completed, log.instant, log.version, log.write_token
-
-            return tuple(sorted(logs.get(owner, ()), key=age))
-
         slices = []
         if "" in logs:
-            first = ordered("")
+            first = tuple(logs[""])
             slices.append(FileSlice(partition_path, file_id, first[0].instant, None, first))
         for base in self.bases:
-            slices.append(
-                FileSlice(partition_path, file_id, base.instant, base, ordered(base.instant))
-            )
+            on_top = tuple(logs.get(base.instant, ()))
+            slices.append(FileSlice(partition_path, file_id, base.instant, base, on_top))
         return slices
 
 
