@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from statistics import median
 from typing import TypeAlias
 
 import numpy as np
@@ -185,6 +184,9 @@ def _percentile(q: float) -> Callable[[Floats], Floats]:
     return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
 
 
+_MEDIAN = _percentile(50)
+
+
 def percentile_of(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
     """The percentile `q` of all values; `period` as in `resampled`."""
     pooled = [value for one in series for value in one]
@@ -203,23 +205,32 @@ def ratio_of_medians(
     above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
 ) -> Estimate:
     """The ratio of the medians of two samples; `period` as in `resampled`."""
-    return compared_medians(above, below, (period, period), np.divide)
+    return compared(above, below, (period, period), np.divide)
 
 
-def compared_medians(
+def ratio_of_means(
+    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
+) -> Estimate:
+    """The ratio of the means of two samples; `period` as in `resampled`."""
+    return compared(above, below, (period, period), np.divide, lambda rows: rows.mean(axis=1))
+
+
+def compared(
     one: Sequence[Sequence[float]],
     other: Sequence[Sequence[float]],
     periods: tuple[int, int],
     how: Callable[[Floats, Floats], Floats],
+    statistic: Callable[[Floats], Floats] = _MEDIAN,
 ) -> Estimate:
-    """What `how` makes of two medians; `periods` as in `resampled`."""
+    """What `how` makes of a statistic of two samples, by default their medians; `periods` and `statistic` as
+    in `resampled`.
+    """
     sides = (one, other)
-    medians = [np.array([median(v for series in side for v in series)]) for side in sides]
-    value = float(how(*medians)[0])
+    value = float(how(*(statistic(np.concatenate(side)[np.newaxis]) for side in sides))[0])
     if min(sum(map(len, side)) for side in sides) < FEWEST_VALUES:
         return Estimate(value)
     drawn = [
-        resampled(side, period, _percentile(50), seed)
+        resampled(side, period, statistic, seed)
         for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
     ]
     return Estimate(value, *_bounds(how(*drawn)))

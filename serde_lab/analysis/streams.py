@@ -21,8 +21,9 @@ from serde_lab.analysis.cell_values import (
     CellValues,
     Estimate,
     Rounds,
-    compared_medians,
+    compared,
     percentile_of,
+    ratio_of_means,
     ratio_of_medians,
 )
 from serde_lab.measure.metrics import DRIVER_PREFIX
@@ -132,11 +133,15 @@ class SizeDifference:
 
 @dataclass(frozen=True, slots=True)
 class BesidePeer:
-    """The median latency of a table type's fastest peer over that of an arm, at the same size."""
+    """A table type's fastest peer beside an arm, at the same size.
+
+    `ratio` is that of their median latencies, and `whole` that of the means, which every service counts in.
+    """
 
     arm: str
     peer: str
     ratio: Estimate
+    whole: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +288,7 @@ def _fixed_cost(
         commit_s=percentile_of(commits, period, 50),
         # nothing repeats itself among empty jobs
         empty_job_s=percentile_of(empty, 1, 50),
-        over_empty_s=compared_medians(commits, empty, (period, 1), np.subtract),
+        over_empty_s=compared(commits, empty, (period, 1), np.subtract),
         late=late,
     )
 
@@ -332,8 +337,8 @@ def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[BesideP
         ]
         if one.kind == "strategy" and peers:
             fastest = min(peers, key=lambda peer: peer.median.value)
-            ratio = ratio_of_medians(fastest.latencies, one.latencies, period)
-            yield BesidePeer(one.arm, fastest.name, ratio)
+            both = fastest.latencies, one.latencies, period
+            yield BesidePeer(one.arm, fastest.name, ratio_of_medians(*both), ratio_of_means(*both))
 
 
 def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:

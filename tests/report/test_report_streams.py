@@ -99,6 +99,9 @@ def test_a_commit_is_shown_beside_an_empty_job_and_beside_the_fastest_peer(path:
     medians = [np.median(one["latencies"][0]) for one in (peer, ours)]
     assert ratio["ratio"]["value"] == pytest.approx(medians[0] / medians[1])
     assert ratio["ratio"]["low"] < ratio["ratio"]["value"] < ratio["ratio"]["high"]
+    means = [np.mean(one["latencies"][0]) for one in (peer, ours)]
+    assert ratio["whole"]["value"] == pytest.approx(means[0] / means[1])
+    assert ratio["whole"]["low"] < ratio["whole"]["value"] < ratio["whole"]["high"]
 
 
 def test_batches_beside_readers_are_compared_with_those_alone(tmp_path: Path) -> None:

@@ -40,10 +40,9 @@ def stream_section(facts: RunValues) -> Section | None:
     found = facts.derived.streams
     if found is None:
         return None
-    stream = facts.content.get("stream") or {}
     services = (
         "Compaction, cleaning and archiving are on for all arms, inside the batch."
-        if stream.get("services", True)
+        if (facts.content.get("stream") or {}).get("services", True)
         else "Compaction, cleaning and archiving are off for all arms."
     )
     lead = Sentence(
@@ -272,6 +271,7 @@ def _fixed_table(found: Streams) -> Table | None:
         ),
         Column("peer", "peer", numeric=False, about="the fastest into the same type of table"),
         Column("peer_ratio", "peer / arm", about="medians of whole batches"),
+        Column("whole_ratio", "peer / arm by means", about="so with every service of the stream"),
     )
     peers = {one.arm: one for one in found.beside_peers}
     rows = tuple(
@@ -281,10 +281,12 @@ def _fixed_table(found: Streams) -> Table | None:
             _estimate(fixed.empty_job_s),
             _estimate(fixed.over_empty_s),
             _estimate(fixed.late, notation.ratio),
-            Cell(peers[one.arm].peer) if one.arm in peers else MISSING,
-            _estimate(peers[one.arm].ratio if one.arm in peers else None, notation.ratio),
+            Cell(peer.peer) if peer else MISSING,
+            _estimate(peer and peer.ratio, notation.ratio),
+            _estimate(peer and peer.whole, notation.ratio),
         )
         for one, fixed in known
+        for peer in (peers.get(one.arm),)
     )
     return Table(
         "stream-fixed", "What a commit costs beside an empty job of the same shape", columns, rows
@@ -382,10 +384,8 @@ def _instants_table(found: Streams) -> Table | None:
 
 def _lag(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
     """The files that are still to be written over time: all are there when the query starts."""
-    lines = tuple(
-        Line(one.name, line_role(place), _spread(_backlog(one.latencies[0])))
-        for place, one in enumerate(arms)
-    )
+    left = {one.name: _spread(_backlog(one.latencies[0])) for one in arms}
+    lines = tuple(Line(arm, line_role(n), points) for n, (arm, points) in enumerate(left.items()))
     done = "; ".join(f"{one.name} after {notation.seconds(sum(one.latencies[0]))}" for one in arms)
     return Figure(
         name=f"stream-lag-{table_type.lower()}-{rows:g}",
