@@ -160,19 +160,21 @@ def resampled(
 ) -> Floats:
     """A statistic of each of 2,000 resamples, which `statistic` gets as rows: a circular block bootstrap.
 
-    Each series is resampled by itself. Neighbours in it are alike, and something comes at intervals of
-    `period`: a block is the cube root of the length, and `period` at least. Series of fewer than four such
-    blocks are resampled value by value.
+    Series are drawn first, since each is a round with conditions of its own, and then values within each.
+    Neighbours in it are alike, and something comes at intervals of `period`: a block is the cube root of the
+    length, and `period` at least. Series of fewer than four such blocks are resampled value by value.
     """
     draw = np.random.default_rng(seed)
+    wanted = max(1, sum(map(len, series)) // len(series))
     parts = []
     for one in series:
         values = np.array(one, np.float64)
         length = _block(len(values), period)
-        starts = draw.integers(0, len(values), (_RESAMPLES, -(-len(values) // length), 1))
+        starts = draw.integers(0, len(values), (_RESAMPLES, -(-wanted // length), 1))
         taken = (starts + np.arange(length)) % len(values)
-        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, : len(values)]])
-    return statistic(np.concatenate(parts, axis=1))
+        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, :wanted]])
+    drawn = draw.integers(0, len(parts), (_RESAMPLES, len(parts)))
+    return statistic(np.stack(parts)[drawn, np.arange(_RESAMPLES)[:, None]].reshape(_RESAMPLES, -1))
 
 
 def _block(batches: int, period: int) -> int:
@@ -196,16 +198,16 @@ def percentile_of(series: Sequence[Sequence[float]], period: int, q: float) -> E
     return Estimate(value, *_bounds(resampled(series, period, _percentile(q))))
 
 
-def _bounds(values: Floats) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
+def _bounds(values: Floats, among: int = 1) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5 / among, 100 - 2.5 / among])
     return float(low), float(high)
 
 
 def ratio_of_medians(
-    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int
+    above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], period: int, among: int = 1
 ) -> Estimate:
-    """The ratio of the medians of two samples; `period` as in `resampled`."""
-    return compared(above, below, (period, period), np.divide)
+    """The ratio of the medians of two samples; `period` as in `resampled`, `among` as in `compared`."""
+    return compared(above, below, (period, period), np.divide, among=among)
 
 
 def ratio_of_means(
@@ -221,9 +223,11 @@ def compared(
     periods: tuple[int, int],
     how: Callable[[Floats, Floats], Floats],
     statistic: Callable[[Floats], Floats] = _MEDIAN,
+    among: int = 1,
 ) -> Estimate:
     """What `how` makes of a statistic of two samples, by default their medians; `periods` and `statistic` as
-    in `resampled`.
+    in `resampled`. `among`: of so many pairs this one was chosen after they were seen, and the interval is
+    that of all together (Bonferroni).
     """
     sides = (one, other)
     value = float(how(*(statistic(np.concatenate(side)[np.newaxis]) for side in sides))[0])
@@ -233,4 +237,4 @@ def compared(
         resampled(side, period, statistic, seed)
         for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
     ]
-    return Estimate(value, *_bounds(how(*drawn)))
+    return Estimate(value, *_bounds(how(*drawn), among))

@@ -30,7 +30,8 @@ from serde_lab.measure.metrics import DRIVER_PREFIX
 
 MATTERS = 1.1
 """Strategies differ at a size if the slowest takes this times as long as the fastest, or more."""
-BATCHES_FOR_99 = 300
+BATCHES_FOR_95, BATCHES_FOR_99 = 60, 300
+"""The fewest batches for a percentile: three lie beyond it."""
 _EARLY_FROM, _COMPARED = 10, 20
 """Late batches are compared with the 20 from the 10th on."""
 _EMPTY_JOB, _SINK, _SERVICES = (
@@ -59,8 +60,9 @@ class FixedCost:
 
 @dataclass(frozen=True, slots=True)
 class BesideReaders:
-    """Median seconds of the batches that had readers beside them for half of their time or more, of those
-    that had none, and the ratio. `reads`: median seconds of a read, by reader, as means of each batch.
+    """Median seconds of the batches that had a reader beside them for half of their time or more, of those
+    that had none, both from the 10th batch on, and the ratio. `reads`: median seconds of a read, by reader,
+    as means of each batch.
     """
 
     beside: Estimate
@@ -77,7 +79,8 @@ class StreamOfArm:
     batches in which a compaction ran, from 0, in the first round. `parts`: mean seconds of what fills a
     batch, which is known of the lab's own writes only. `instants`: mean seconds before a batch's instant is
     requested, in it, and after it is completed; `services_s` is the time of services within the last.
-    `growth`: the median of the last tenth of the batches without a compaction over that of the first tenth.
+    `growth`: the median of the last tenth of the batches without a compaction over that of as many from the
+    10th on; None for a stream that is too short.
     `fixed`: what a commit costs whatever its rows; None for a peer, and for runs that had no empty jobs.
     `beside_readers`: batches with readers of the table beside them; None where nobody read.
     """
@@ -89,13 +92,13 @@ class StreamOfArm:
     rows: float
     batches: int
     median: Estimate
-    p95: Estimate
+    p95: Estimate | None
     p99: Estimate | None
     rows_per_s: float
     serde_share: float | None
     parts: Mapping[str, float]
     instants: Mapping[str, float]
-    growth: float | None
+    growth: Estimate | None
     fixed: FixedCost | None
     beside_readers: BesideReaders | None
     latencies: tuple[tuple[float, ...], ...]
@@ -114,7 +117,10 @@ class StreamOfArm:
 
 @dataclass(frozen=True, slots=True)
 class SizeDifference:
-    """The slowest strategy against the fastest, by medians of batches, at one size of a table type."""
+    """The slowest strategy against the fastest, by medians of batches, at one size of a table type.
+
+    The interval of `ratio` allows for the choice among all pairs.
+    """
 
     table_type: str
     rows: float
@@ -127,20 +133,27 @@ class SizeDifference:
         """Whether the whole interval is at `MATTERS` or above."""
         return self.ratio.low is not None and self.ratio.low >= MATTERS
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the interval holds `MATTERS`, or is missing."""
+        return not self.matters and (self.ratio.high is None or self.ratio.high >= MATTERS)
+
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "matters": self.matters}
+        return {**asdict(self), "matters": self.matters, "undecided": self.undecided}
 
 
 @dataclass(frozen=True, slots=True)
 class BesidePeer:
-    """A table type's fastest peer beside an arm, at the same size.
+    """An arm beside a table type's fastest peers at the same size.
 
-    `ratio` is that of their median latencies, and `whole` that of the means, which every service counts in.
+    `ratio` is that of median latencies, over the fastest `peer` by these, and `whole` that of means, in which
+    every service counts, over the fastest by means, `peer_of_whole`.
     """
 
     arm: str
     peer: str
     ratio: Estimate
+    peer_of_whole: str
     whole: Estimate
 
 
@@ -201,7 +214,10 @@ def _of_arm(
         place for place, one in enumerate(rounds[0].commits) if one.metrics.get(compactions)
     )
     seconds = math.fsum(value for one in latencies for value in one)
-    p99 = percentile_of(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
+    p95, p99 = (
+        percentile_of(latencies, period, q) if len(batches) >= fewest else None
+        for q, fewest in ((95, BATCHES_FOR_95), (99, BATCHES_FOR_99))
+    )
     plain = [
         [c.metrics["seconds"] for c in one.commits if not c.metrics.get(compactions)]
         for one in rounds
@@ -214,7 +230,7 @@ def _of_arm(
         rows=float(median(one.metrics["rows"] for one in batches)),
         batches=len(rounds[0].commits),
         median=percentile_of(latencies, period, 50),
-        p95=percentile_of(latencies, period, 95),
+        p95=p95,
         p99=p99,
         rows_per_s=math.fsum(one.metrics["rows"] for one in batches) / seconds,
         serde_share=arm["serde_share"],
@@ -261,14 +277,14 @@ def _instants(batches: Sequence[Any]) -> dict[str, float]:
     }
 
 
-def _growth(plain: Sequence[Sequence[float]]) -> float | None:
-    """Medians of tenths at both ends, each of two batches at least; None for streams too short for it."""
-    if min(map(len, plain)) < FEWEST_VALUES:
+def _growth(plain: Sequence[Sequence[float]]) -> Estimate | None:
+    """The last tenth over the tenth from the 10th on, each of five batches at least."""
+    shortest = min(map(len, plain))
+    tenth = max(FEWEST_VALUES, shortest // 10)
+    if shortest < _EARLY_FROM - 1 + 2 * tenth:
         return None
-    tenth = [max(2, len(one) // 10) for one in plain]
-    first = [v for one, n in zip(plain, tenth, strict=True) for v in one[:n]]
-    last = [v for one, n in zip(plain, tenth, strict=True) for v in one[-n:]]
-    return median(last) / median(first)
+    early = [one[_EARLY_FROM - 1 :][:tenth] for one in plain]
+    return ratio_of_medians([one[-tenth:] for one in plain], early, 1)
 
 
 def _fixed_cost(
@@ -298,8 +314,8 @@ def _beside_readers(rounds: Sequence[CellValues], period: int) -> BesideReaders 
         whole, reads = metrics["seconds"], metrics.get(_READS, 0.0)
         return whole if (reads >= whole / 2 if beside else not reads) else None
 
-    beside = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=True))
-    alone = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=False))
+    beside = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=True), _EARLY_FROM)
+    alone = _of_rounds(rounds, lambda metrics: seconds(metrics, beside=False), _EARLY_FROM)
     names = {n for r in rounds for one in r.commits for n in one.metrics if n.startswith(_READ_BY)}
     if not all((*beside, *alone)) or not names:
         return None
@@ -320,11 +336,14 @@ def _median_of(rounds: Sequence[CellValues], name: str) -> Estimate:
 
 
 def _of_rounds(
-    rounds: Sequence[CellValues], value: Callable[[Mapping[str, float]], float | None]
+    rounds: Sequence[CellValues],
+    value: Callable[[Mapping[str, float]], float | None],
+    first: int = 1,
 ) -> list[list[float]]:
-    """A value of each batch that has it, by round."""
+    """A value of each batch from the `first` on that has it, by round."""
     return [
-        [found for one in r.commits if (found := value(one.metrics)) is not None] for r in rounds
+        [found for one in r.commits[first - 1 :] if (found := value(one.metrics)) is not None]
+        for r in rounds
     ]
 
 
@@ -337,8 +356,14 @@ def _beside_peers(found: Sequence[StreamOfArm], period: int) -> Iterator[BesideP
         ]
         if one.kind == "strategy" and peers:
             fastest = min(peers, key=lambda peer: peer.median.value)
-            both = fastest.latencies, one.latencies, period
-            yield BesidePeer(one.arm, fastest.name, ratio_of_medians(*both), ratio_of_means(*both))
+            of_whole = max(peers, key=lambda peer: peer.rows_per_s)
+            yield BesidePeer(
+                one.arm,
+                fastest.name,
+                ratio_of_medians(fastest.latencies, one.latencies, period),
+                of_whole.name,
+                ratio_of_means(of_whole.latencies, one.latencies, period),
+            )
 
 
 def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:
@@ -352,6 +377,7 @@ def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifferen
             continue
         by_median = sorted(arms, key=lambda one: one.median.value)
         fastest, slowest = by_median[0], by_median[-1]
-        ratio = ratio_of_medians(slowest.latencies, fastest.latencies, period)
+        pairs = math.comb(len(arms), 2)
+        ratio = ratio_of_medians(slowest.latencies, fastest.latencies, period, pairs)
         differences.append(SizeDifference(table_type, rows, slowest.name, fastest.name, ratio))
     return differences

@@ -61,9 +61,8 @@ def test_json_has_the_percentiles_the_parts_and_the_differences(path: Path) -> N
     values = sorted(ours["latencies"][0])
     assert ours["median"]["value"] == pytest.approx(np.median(values))
     assert ours["median"]["low"] <= ours["median"]["value"] <= ours["median"]["high"]
-    assert ours["p95"]["value"] == pytest.approx(np.percentile(values, 95))
-    # fewer than 300 batches
-    assert ours["p99"] is None
+    # fewer than 60 batches
+    assert ours["p95"] is ours["p99"] is None
     assert ours["rows_per_s"] == pytest.approx(1000 * 40 / sum(values))
     assert ours["compacted"] == [4, 9, 14, 19, 24, 29, 34, 39]
     assert sum(ours["parts"].values()) == pytest.approx(np.mean(values))
@@ -71,7 +70,8 @@ def test_json_has_the_percentiles_the_parts_and_the_differences(path: Path) -> N
         (0.05 + 0.06 + 0.005 + 0.01 + 0.02) / np.mean(values)
     )
     assert ours["serde_share"] == pytest.approx(0.3 * 40 * 0.002 / (2 * sum(values)))
-    assert ours["growth"] == pytest.approx(1, abs=0.06)
+    assert ours["growth"]["value"] == pytest.approx(1, abs=0.06)
+    assert ours["growth"]["low"] < 1 < ours["growth"]["high"]
     assert (peer["parts"], peer["fixed_share"], peer["serde_share"]) == ({}, None, None)
     assert peer["instants"]["services_s"] == pytest.approx(0.78 / 5)
     assert [one["matters"] for one in found["differences"]] == [False, True]
@@ -112,15 +112,15 @@ def test_batches_beside_readers_are_compared_with_those_alone(tmp_path: Path) ->
 
     path = make_stream_run(
         tmp_path,
-        sizes={1000: 40},
+        sizes={1000: 100},
         times=lambda batch: {0.0: 1.0, 0.01: 9.0, 5.0: 2.0}[reads(batch)],
         reads=reads,
     )
     run = load_run(path)
     arms = {one["name"]: one for one in summarise(run)["streams"]["arms"]}
     found, took = arms["internal_row"]["beside_readers"], arms["internal_row"]["latencies"][0]
-    alone = [s for n, s in enumerate(took, 1) if not reads(n)]
-    beside = [s for n, s in enumerate(took, 1) if reads(n) > 1]
+    alone = [s for n, s in enumerate(took, 1) if n >= 10 and not reads(n)]
+    beside = [s for n, s in enumerate(took, 1) if n >= 10 and reads(n) > 1]
     assert found["alone"]["value"] == pytest.approx(np.median(alone))
     assert found["beside"]["value"] == pytest.approx(np.median(beside))
     ratio = found["ratio"]
@@ -178,12 +178,14 @@ def test_without_services_nothing_is_marked(tmp_path: Path) -> None:
     assert "are off for all arms" in str(section.blocks[0])
 
 
-def test_resamples_are_of_whole_blocks_within_each_round() -> None:
+def test_resamples_draw_rounds_and_whole_blocks_within_each() -> None:
     series = [list(range(100)), list(range(1000, 1100))]
     rows = resampled(series, 5, lambda rows: rows)
     assert rows.shape == (2000, 200)
-    assert rows[:, :100].max() < 100
-    assert rows[:, 100:].min() >= 1000
+    drawn = (rows[:, ::100] >= 1000).sum(axis=1)
+    assert set(drawn) == {0, 1, 2}
+    for half in (rows[:, :100], rows[:, 100:]):
+        assert ((half >= 1000) == (half[:, :1] >= 1000)).all()
     # neighbours stay together within blocks of five, which begin anywhere and go round
     steps = np.diff(rows[:, :5]) % 100
     assert (steps == 1).all()
@@ -200,5 +202,12 @@ def test_it_matters_from_a_size_on_only_if_it_does_at_all_larger_ones() -> None:
     found = Streams((), (one(10, 1.2), one(100, 1.0), one(1000, 1.1), one(10_000, 1.4)))
     assert found.matters_from("COPY_ON_WRITE") == 1000
     assert found.matters_from("MERGE_ON_READ") is None
-    # too few batches for an interval decide nothing
+    # too few batches for an interval decide nothing, as does an interval with 1.1 in it
+    assert [one.undecided for one in (*found.differences, one(5, None))] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert Streams((), (one(10, 1.2), one(100, None))).matters_from("COPY_ON_WRITE") is None

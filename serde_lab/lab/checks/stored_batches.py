@@ -137,15 +137,16 @@ def batch_samples(
 
 
 def read_samples(batches: Sequence[TimedBatch], reads: Sequence[Read]) -> Iterator[Sample]:
-    """Of each batch the seconds of reads beside it, all readers together, and the mean of the reads that
-    began in it, by reader; left out where there are none.
+    """Of each batch the seconds with a read beside it, and the mean of the reads that began in it, by reader;
+    left out where there are none.
     """
     for batch in batches:
         number, clock = batch.number + 1, batch.interval
-        beside_ns = sum(
-            max(0, min(read.end_ns, clock.end_ns) - max(read.begin_ns, clock.begin_ns))
-            for read in reads
-        )
+        beside_ns, until_ns = 0, clock.begin_ns
+        for read in sorted(reads, key=lambda read: read.begin_ns):
+            end_ns = min(read.end_ns, clock.end_ns)
+            beside_ns += max(0, end_ns - max(read.begin_ns, until_ns))
+            until_ns = max(until_ns, end_ns)
         if beside_ns:
             yield Sample(f"{DRIVER_PREFIX}reads_s", beside_ns / 1e9, number)
         took: dict[str, list[int]] = {}

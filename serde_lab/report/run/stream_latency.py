@@ -12,6 +12,7 @@ from serde_lab.analysis.streams import (
     BATCHES_FOR_99,
     FIXED,
     MATTERS,
+    SizeDifference,
     StreamOfArm,
     Streams,
 )
@@ -56,8 +57,7 @@ def stream_section(facts: RunValues) -> Section | None:
     blocks += [
         _fixed_table(found),
         _readers_table(found),
-        _over_sizes(found),
-        _serde(found),
+        *_over_sizes(found),
         _parts_table(found),
         _instants_table(found),
     ]
@@ -75,7 +75,7 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
         Sentence(
             f"{_TYPES[one.table_type].capitalize()}, {notation.count(one.rows)} rows a batch:"
             f" {notation.named(one.slowest)} takes {_times(one.ratio)} as long as"
-            f" {notation.named(one.fastest)}{'' if one.matters else ', which does not matter'}."
+            f" {notation.named(one.fastest)}{_doubt(one)}."
         )
         for one in found.differences
     )
@@ -89,6 +89,10 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     if first is None:
         return "at no size", about.replace("from which on", "at which"), sentences
     return f"{notation.count(first)} rows", about, sentences
+
+
+def _doubt(one: SizeDifference) -> str:
+    return "" if one.matters else ": undecided" if one.undecided else ", which does not matter"
 
 
 def _groups(found: Streams) -> list[tuple[str, float, list[StreamOfArm]]]:
@@ -125,9 +129,7 @@ def _latency_table(found: Streams) -> Table:
         Column("rows_per_s", "rows a second", about="sustained over the whole stream"),
         Column("serde_share", "SerDe", about="share of slot time"),
         Column(
-            "growth",
-            "last tenth",
-            about="median of the last tenth of the batches over that of the first tenth, without compactions",
+            "growth", "last tenth", about="without compactions, over a tenth from the 10th batch on"
         ),
     )
     rows = tuple(
@@ -141,7 +143,7 @@ def _latency_table(found: Streams) -> Table:
             _estimate(one.p99),
             Cell(notation.compact(one.rows_per_s), one.rows_per_s),
             Cell(notation.percent(one.serde_share), one.serde_share),
-            Cell(notation.ratio(one.growth), one.growth),
+            _estimate(one.growth, notation.ratio),
         )
         for one in _arms(found)
     )
@@ -191,24 +193,17 @@ def _spread(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
     return tuple(points[:: -(-len(points) // _MOST_POINTS) or 1])
 
 
-def _over_sizes(found: Streams) -> Figure | None:
-    return _by_size(
-        found,
-        "stream-sizes",
-        "Latency by the size of a micro-batch",
-        "median seconds",
-        lambda one: one.median.value,
-        logarithmic=True,
-    )
-
-
-def _serde(found: Streams) -> Figure | None:
-    return _by_size(
-        found,
-        "stream-serde",
-        "SerDe's share of slot time by the size of a micro-batch",
-        "share of slot time, %",
-        lambda one: None if one.serde_share is None else 100 * one.serde_share,
+def _over_sizes(found: Streams) -> tuple[Figure | None, ...]:
+    medians = "Latency by the size of a micro-batch", "median seconds"
+    shares = "SerDe's share of slot time by the size of a micro-batch", "share of slot time, %"
+    return (
+        _by_size(found, "stream-sizes", *medians, lambda one: one.median.value, logarithmic=True),
+        _by_size(
+            found,
+            "stream-serde",
+            *shares,
+            lambda one: None if one.serde_share is None else 100 * one.serde_share,
+        ),
     )
 
 
@@ -269,7 +264,12 @@ def _fixed_table(found: Streams) -> Table | None:
             "late / early",
             about="median of the last 20 batches over that of the 20 from the 10th on, with services",
         ),
-        Column("peer", "peer", numeric=False, about="the fastest into the same type of table"),
+        Column(
+            "peer",
+            "peer",
+            numeric=False,
+            about="the fastest, by medians / by means",
+        ),
         Column("peer_ratio", "peer / arm", about="medians of whole batches"),
         Column("whole_ratio", "peer / arm by means", about="so with every service of the stream"),
     )
@@ -281,9 +281,9 @@ def _fixed_table(found: Streams) -> Table | None:
             _estimate(fixed.empty_job_s),
             _estimate(fixed.over_empty_s),
             _estimate(fixed.late, notation.ratio),
-            Cell(peer.peer) if peer else MISSING,
-            _estimate(peer and peer.ratio, notation.ratio),
-            _estimate(peer and peer.whole, notation.ratio),
+            Cell(" / ".join(dict.fromkeys((peer.peer, peer.peer_of_whole)))) if peer else MISSING,
+            _estimate(peer.ratio if peer else None, notation.ratio),
+            _estimate(peer.whole if peer else None, notation.ratio),
         )
         for one, fixed in known
         for peer in (peers.get(one.arm),)
@@ -329,11 +329,7 @@ def _parts_table(found: Streams) -> Table | None:
     columns = (
         *_WHO,
         *(Column(f"{part}_ms", words, unit="ms") for part, words in _PARTS.items()),
-        Column(
-            "fixed_share",
-            "fixed",
-            about=f"share of a batch that does not depend on its rows: {', '.join(FIXED)}",
-        ),
+        Column("fixed_share", "outside tasks", about=f"share of a batch: {', '.join(FIXED)}"),
     )
     rows = tuple(
         (

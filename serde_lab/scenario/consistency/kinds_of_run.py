@@ -114,6 +114,8 @@ def check_stream(scenario: Scenario) -> Iterator[Problem]:
             "measure.exchange",
             f"is {scenario.measure.exchange!r}, but a streaming query needs 'spark'",
         )
+    if scenario.sweep is not None and scenario.sweep.key != "commit.1.rows":
+        yield Problem("sweep.key", "a stream is swept by the rows of its batches, commit.1.rows")
     if scenario.stream.readers:
         yield from _stream_readers(scenario)
     for arm in scenario.arms:
