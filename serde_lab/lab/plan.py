@@ -58,7 +58,8 @@ def cells_of(
     Rounds are numbered from `first_round`, warm-up rounds included, which are left out in a session that is
     `warm` already.
     """
-    shuffled = random.Random(scenario.measure.seed)
+    # the points of a run have orders of their own, so that no arm is always the first of a session
+    shuffled = random.Random(scenario.measure.seed + first_round)
     names = [arm.name for arm in arms]
     cells = []
     all_rounds = scenario.measure.all_rounds

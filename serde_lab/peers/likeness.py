@@ -7,9 +7,9 @@ which side does more work, and which figures of a run measure the difference.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 MoreWork = Literal["alike", "ours", "peer", "either"]
 
@@ -219,6 +219,38 @@ ASPECTS = (
         ("worker_start_s", "session_start_s", "fresh_s"),
     ),
 )
+
+
+_IN_STREAMS = (
+    Aspect(
+        "reader of the input",
+        "Spark's file source; the rows go on to the Python workers as Arrow batches",
+        "the same source, in the JVM that also processes the rows",
+        "ours",
+    ),
+    Aspect(
+        "table services",
+        "compaction, cleaning and archiving as `[stream]` says, inside the batch",
+        "the same",
+    ),
+    Aspect(
+        "time on the clock",
+        "a micro-batch by Spark's own progress for the query",
+        "the same",
+    ),
+    Aspect(
+        "warm-up",
+        "micro-batches into a copy of the table, and then the empty jobs",
+        "the same micro-batches",
+        "either",
+    ),
+)
+
+
+def in_streams(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of a run's table, with the rows that are others in a stream."""
+    own = {str(one["name"]): one for one in as_records(_IN_STREAMS)}
+    return [own.pop(str(one["name"]), one) for one in records] + list(own.values())
 
 
 def as_records(aspects: Iterable[Aspect] = ASPECTS) -> tuple[dict[str, object], ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from serde_lab.analysis.ratios import PeerRatio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
-from serde_lab.peers.likeness import FILES_ALIKE
+from serde_lab.peers.likeness import FILES_ALIKE, in_streams
 from serde_lab.report import notation
 from serde_lab.report.page import (
     MISSING,
@@ -45,9 +45,11 @@ _ASPECTS = (
 
 def likeness_table(facts: RunValues) -> Table | None:
     """What is alike and what differs, with a figure for each difference; None for a run without peers."""
-    aspects = facts.run.header.likeness
+    aspects: Sequence[Mapping[str, Any]] = facts.run.header.likeness
     if not aspects:
         return None
+    if facts.content.get("stream"):
+        aspects = in_streams(aspects)
     columns = (
         Column("aspect", "aspect", numeric=False),
         Column("ours", "this pipeline", numeric=False),
