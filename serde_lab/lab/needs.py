@@ -70,7 +70,7 @@ _INTO_NOTHING = 0.65
 """The share of these that a strategy takes if the table is empty at first."""
 _CHECK_MICROSECONDS = {"COPY_ON_WRITE": 1.3, "MERGE_ON_READ": 4.6}
 _ORACLE_MICROSECONDS = 2.5
-_BATCH_S, _PEER_BATCH_S = 0.8, 2.0
+_BATCH_S, _PEER_BATCH_S = 0.3, 1.3
 """Seconds of a stream's micro-batch before its rows count."""
 _COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.5, 2.5, 0.2
 """Seconds of a commit and of a query before their rows count, and microseconds of a query per written row."""

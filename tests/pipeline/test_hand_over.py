@@ -29,6 +29,7 @@ from serde_lab.pipeline.exchange.in_process import (
 )
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.files.log_block import BlockType, Damage, LogBlock, parse_blocks
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.pipeline.lab_table import (
@@ -95,6 +96,16 @@ def history(folder: Path, kind: Mapping[str, str], crew: Crew | None) -> list[Ex
     return found
 
 
+def stored(block: LogBlock | Damage) -> tuple[object, ...]:
+    """The type of a log block, and its rows and bytes before compression."""
+    assert isinstance(block, LogBlock)
+    if block.type != BlockType.PARQUET_DATA:
+        return block.type, block.content.size
+    footer = pq.read_metadata(pa.BufferReader(block.content))
+    groups = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
+    return block.type, footer.num_rows, groups
+
+
 def likeness(folder: Path) -> list[tuple[object, ...]]:
     """Each file of a table, without what its instants decide: name, rows, and how they are stored."""
     found: list[tuple[object, ...]] = []
@@ -107,8 +118,12 @@ def likeness(folder: Path) -> list[tuple[object, ...]]:
             continue
         for number, instant in enumerate(instants):
             name = name.replace(instant, f"<{number}>")
-        if not name.endswith(".parquet"):
+        if name.endswith(".hoodie_partition_metadata"):
             found.append((name, path.stat().st_size))
+            continue
+        if not name.endswith(".parquet"):
+            # compressed, its instant's digits decide a block's size too
+            found.append((name, *map(stored, parse_blocks(pa.py_buffer(path.read_bytes())))))
             continue
         footer, rows = pq.read_metadata(path), pq.read_table(path)
         own = [
