@@ -9,6 +9,7 @@ from statistics import median
 from serde_lab.analysis.cell_values import Estimate
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.streams import (
+    BATCHES_FOR_95,
     BATCHES_FOR_99,
     FIXED,
     MATTERS,
@@ -49,7 +50,8 @@ def stream_section(facts: RunValues) -> Section | None:
     lead = Sentence(
         "Latency is the time of one micro-batch by Spark's own clock, the same for both sides: from looking"
         f" for new files until its offsets are committed. {services} Intervals are by a block bootstrap over"
-        f" the batches; the 99th percentile is shown from {BATCHES_FOR_99} batches on.",
+        f" the batches; the 95th percentile is shown from {BATCHES_FOR_95} batches on, and the 99th from"
+        f" {BATCHES_FOR_99}.",
         "muted",
     )
     blocks: list[Block | None] = [lead, _latency_table(found)]
