@@ -26,6 +26,8 @@ _BIND, _RECURSIVE, _PRIVATE, _READ_ONLY, _REMOUNT = 4096, 16384, 1 << 18, 1, 32
 _NO_SUID, _NO_DEVICES, _DETACH = 2, 4, 2
 _DEATH_SIGNAL, _SIGKILL = 1, 9
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib")
+_LINKS = (*_LIBRARIES, "/bin")
+"""The last may be in the name of the Python that an environment links to."""
 _START_S = 120.0
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
@@ -55,7 +57,7 @@ class Enclosure:
         root.mkdir(parents=True, exist_ok=True)
         nothing = folder / "nothing"
         nothing.touch()
-        links = {path: os.readlink(path) for path in _LIBRARIES if Path(path).is_symlink()}  # noqa: PTH115
+        links = {path: os.readlink(path) for path in _LINKS if Path(path).is_symlink()}  # noqa: PTH115
         spec = {
             "root": str(root),
             "folder": str(folder),
