@@ -28,7 +28,7 @@ from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bloom_lookup import base_file_seen
 from serde_lab.table.index.bucket_index import slices_by_bucket
@@ -100,7 +100,9 @@ class WritePlan:
     that two runs use the same file names. `batch` numbers the write among the batches of its instant, and
     `spans` says whether it may have several. `fresh_file_ids`: ids from the seed alone may already belong to
     replaced groups. `index`: how records find their file groups; None if the key hash determines them.
-    `mini_batches`: how much a writing task buffers before it writes; None if it holds everything.
+    `mini_batches`: how much a writing task buffers before it writes; None: everything. `combines`: several
+    rows of a key become one if the operation merges; otherwise they are refused. `partial` completes records
+    that leave out table columns; None if records have all columns.
     """
 
     operation: Operation
@@ -124,8 +126,8 @@ class WritePlan:
     groups: Mapping[tuple[str, int | str], StoredFileGroup] = field(default_factory=dict)
     index: IndexPlan | None = None
     mini_batches: MiniBatches | None = None
+    combines: bool = True
     partial: PartialUpdates | None = None
-    """What completes records that leave out table columns; None if records have all columns."""
 
     @property
     def buckets(self) -> int:
@@ -205,8 +207,7 @@ def make_plan(
     """The plan for the workers: routing, options, and the existing file groups.
 
     `batch` numbers the plan among the batches of the instant; it sees what earlier batches wrote. `spans`:
-    whether the instant may have several.
-    `given`: the records' schema if they leave out table columns.
+    whether the instant may have several. `given`: the records' schema if they leave out table columns.
     """
     config = _with_asked_buckets(table.config, options)
     view = table.view(own_instant=instant.time if batch else None)
@@ -223,7 +224,6 @@ def make_plan(
     bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets
-    compression = options.file_format
     # an appending write does not read stored rows; but if the size of the data is unknown, the stored
     # size is the only estimate
     weighed = () if config.is_mor and options.source_bytes else slices
@@ -248,13 +248,14 @@ def make_plan(
         spans=spans,
         seed=secrets.randbits(63) if options.seed is None else options.seed,
         fresh_file_ids=bool(view.replaced_file_groups),
-        base_file_format=compression,
-        log_format=replace(options.log_format, compression=compression),
+        base_file_format=options.file_format,
+        log_format=replace(options.log_format, compression=options.file_format),
         groups={} if operation.replaces else _groups(slices, config, by_bucket),
         index=None
         if by_bucket or operation is Operation.UPSERT_PREPPED
         else _index(table, view, config, schema, options, shards, (instant.time, batch)),
         mini_batches=options.mini_batches,
+        combines=options.combines,
         partial=None if given is None else _partial(schema, slices, view),
     )
 

@@ -25,26 +25,17 @@ class Operation(StrEnum):
     @property
     def merges(self) -> bool:
         """Whether one row per key is kept, of the write's rows and, if it looks up keys, the stored one."""
-        return self in _MERGING
+        return self.overwrites or self in (Operation.UPSERT, Operation.UPSERT_PREPPED)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether its rows take the place of a partition's, or of the table's."""
+        return self in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE)
 
     @property
     def replaces(self) -> bool:
         """Whether the write replaces existing file groups, by a replacecommit."""
-        return self in _REPLACING
-
-
-_MERGING = frozenset(
-    {
-        *(Operation.UPSERT, Operation.UPSERT_PREPPED),
-        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
-    }
-)
-_REPLACING = frozenset(
-    {
-        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
-        Operation.DELETE_PARTITION,
-    }
-)
+        return self.overwrites or self is Operation.DELETE_PARTITION
 
 
 class TableOperation(StrEnum):

@@ -84,6 +84,9 @@ def write_options(
     }
     if table.type == "MERGE_ON_READ":
         options[LOG_BLOCKS] = table.log_blocks or "avro"
+    if operation.overwrites:
+        # Hudi's default keeps all rows of a key, which no scenario's right answer does
+        options["hoodie.combine.before.insert"] = "true"
     if partitions:
         options["hoodie.datasource.write.partitions.to.delete"] = ",".join(partitions)
     if table.index == "BUCKET" and not scenario.data.keyless:

@@ -234,7 +234,8 @@ class _Draw:
                 seen.add(identity)
             rows.append(row)
         rows = self._alone(rows)
-        if looks_up and rows and not (kind.record_type == "SPARK" and self.marks):
+        combines = looks_up or operation.startswith("insert_overwrite")
+        if combines and rows and not (kind.record_type == "SPARK" and self.marks):
             # the same record more than once, word for word
             rows += random.sample(rows, random.choice([0, 0, min(2, len(rows))]))
         return rows

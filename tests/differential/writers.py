@@ -47,6 +47,7 @@ AS_STORED = {
 }
 """Apache Hudi reads and writes dates of any year as they are stored; else Spark refuses old ones."""
 
+COMBINE = "hoodie.combine.before.insert"
 _COMPLETED = {"+commit", "+deltacommit", "+replacecommit"}
 
 
@@ -170,6 +171,7 @@ class ByHudi:
         options |= kind.rules.options
         options["hoodie.datasource.write.operation"] = step.operation
         options["hoodie.write.set.null.for.missing.columns"] = "true"
+        options[COMBINE] = str(step.operation.startswith("insert_overwrite")).lower()
         try:
             with tempfile.TemporaryDirectory() as folder, conf_set(self.session, AS_STORED):
                 frame = self.session.read.parquet(_files(kind, step, folder))

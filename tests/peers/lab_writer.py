@@ -30,6 +30,8 @@ def lab_options(table: HudiTable, operation: str, strategy: str, blocks: str) ->
         "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
         "serde_lab.strategy": strategy,
     }
+    if operation.startswith("insert_overwrite"):
+        options["hoodie.combine.before.insert"] = "true"
     if table.index == "BUCKET":
         options["hoodie.bucket.index.num.buckets"] = str(table.buckets)
     if table.time or any(":" in name for name in table.partition):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.verify.readers import HudiRs
-from tests.peers.hudi_options import HudiTable, HudiWrite
-from tests.peers.lab_writer import LabWriter
+from tests.differential.writers import conf_set
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.lab_writer import LabWriter, lab_options, write_in_process
 from tests.peers.peer_tables import ALL_READERS, FIRST, SECOND, PeerTable
 
 if TYPE_CHECKING:
@@ -88,3 +92,35 @@ def test_refused_by_name_and_left_as_it_was(
         LabWriter(table).step(SECOND, **options)
     del table.commits[-1]  # nothing was written
     assert table.problems(judges) == []
+
+
+@pytest.mark.parametrize("mode", ["LEGACY", "CORRECTED"])
+def test_dates_that_spark_wrote_by_its_legacy_calendar(
+    mode: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Only Spark converts them; hudi-rs gives other days without a word."""
+    table = HudiTable("t", ("id",), ("o",), index="SIMPLE")
+    folder, path = tmp_path / "input", str(tmp_path / "table")
+    folder.mkdir()
+    old = dt.date(1500, 1, 10)
+    schema = pa.schema([("id", pa.int64()), ("o", pa.int64()), ("day", pa.date32())])
+    rows = pa.table({"id": [0, 1], "o": [1, 1], "day": [old, None]}, schema)
+    pq.write_table(rows, folder / "part-0.parquet")
+    calendars = {
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": mode,
+    }
+    with conf_set(hudi_session, calendars):
+        frame = hudi_session.read.parquet(str(folder))
+        options = write_options(table, HudiWrite("bulk_insert"))
+        frame.write.format("hudi").options(**options).mode("append").save(path)
+    stored = HudiRs(path).table().sort_by("id")["day"].to_pylist()
+    ours = {**lab_options(table, "upsert", "arrow", "avro"), "hoodie.index.type": "SIMPLE"}
+    if mode == "LEGACY":
+        assert stored == [old + dt.timedelta(9), None]
+        with pytest.raises(TableError, match="column 'day' may hold dates or times before 1900"):
+            write_in_process(path, folder, ours)
+        return
+    assert stored == [old, None]
+    write_in_process(path, folder, ours)
+    assert HudiRs(path).table().sort_by("id")["day"].to_pylist() == [old, None]

@@ -42,7 +42,7 @@ KINDS = {
     ),
 }
 # of partition 1 of three
-OVER = Step("insert_overwrite", (rows(range(1, 30, 3), 3, "over") + rows([61], 1, "over"),))
+OVER = Step("insert_overwrite", (rows(range(1, 30, 3), 3, "over") + rows([61, 61], 1, "over"),))
 NEW = Step("insert", (rows(range(500, 520), 1, "inserted"),))
 BY_HUDI = Step("upsert", (rows([1, 4, 2, 510, 12], 20, "by Hudi"), rows([7, 600], 1, "late, new")))
 AGAIN = Step("upsert", (rows([1, 5, 501, 600, 601], 21, "by the lab again"), rows([2], 2, "late")))

@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import DataError, LabError, StorageError
+from serde_lab.errors import DataError, LabError, StorageError, TableError
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.files import base_file
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -269,3 +270,73 @@ def test_composite_keys_of_nulls_and_separators(tmp_path: Path) -> None:
     assert plan_snapshot(table).read().num_rows == len(rows)
     with pytest.raises(LabError, match="k, v are all null or empty in 1 rows"):
         upsert(tmp_path, [{"k": None, "ts": 1, "v": None}], PLAIN, options)
+
+
+OF_DAYS = pa.schema(
+    [
+        ("k", pa.string()),
+        ("ts", pa.int64()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("struct", pa.struct([("day", pa.date32())])),
+        ("list", pa.list_(pa.date32())),
+    ]
+)
+NEW_DAYS = {
+    "day": date(1900, 1, 1),
+    "at": datetime(1900, 1, 1, tzinfo=UTC),
+    "struct": {"day": date(9999, 12, 31)},
+    "list": [date(1969, 12, 31)],
+}
+OLD_DAYS = {
+    "day": date(1500, 1, 10),
+    "at": datetime(1890, 1, 1, tzinfo=UTC),
+    "struct": {"day": date(1500, 1, 10)},
+    "list": [date(1, 1, 1)],
+}
+
+
+@TABLE_TYPES
+@pytest.mark.parametrize(
+    "footer",
+    [
+        {"org.apache.spark.version": "2.4.8"},
+        {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""},
+    ],
+    ids=["spark 2", "legacy mode"],
+)
+@pytest.mark.parametrize("column", ["", *OLD_DAYS])
+def test_old_dates_of_sparks_legacy_calendar_are_refused(
+    column: str,
+    footer: dict[str, str],
+    kind: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would be taken for other days, and rewritten as such, without the mark, forever."""
+    kind = {**kind, "hoodie.bucket.index.num.buckets": "1"}
+    rows: list[Row] = [{"k": "a", "ts": 1, **NEW_DAYS}, {"k": "b", "ts": 1}]
+    if column:
+        rows[0] |= {column: OLD_DAYS[column]}
+    with monkeypatch.context() as patched:
+        patched.setattr(base_file, "CALENDAR", footer)
+        upsert(tmp_path, rows, OF_DAYS, kind)
+    newer: Row = {"k": "b", "ts": 2, **NEW_DAYS}
+    if not column:
+        upsert(tmp_path, [newer], OF_DAYS, kind)
+        check(tmp_path, [rows[0], newer], OF_DAYS)
+        return
+    refused = pytest.raises(
+        TableError, match=rf"column '{column}.*' may hold dates or times before"
+    )
+    table = HoodieTable.open(Storage.open(tmp_path))
+    with refused:
+        plan_snapshot(table).read()
+    assert plan_snapshot(table, columns=["k", "ts"]).read().num_rows == 2
+    if not table.config.is_mor:
+        with refused:
+            upsert(tmp_path, [newer], OF_DAYS, kind)
+        return
+    upsert(tmp_path, [newer], OF_DAYS, kind)
+    with refused:
+        compact(table)

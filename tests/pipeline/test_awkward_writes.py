@@ -86,6 +86,8 @@ def write(
     """One instant of so many batches."""
     storage = Storage.open(folder)
     given = {**BASE, **options, "hoodie.datasource.write.operation": operation}
+    if operation.startswith("insert_overwrite"):
+        given["hoodie.combine.before.insert"] = "true"
     if partitions:
         given["hoodie.datasource.write.partitions.to.delete"] = partitions
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None

@@ -64,7 +64,10 @@ def test_what_is_overwritten_is_gone(
     table.upsert(SECOND)
     # n is 1, 4, 7: one partition of three; a key of it comes twice
     few: Rows = [("a", 4, 1, 9.0), ("w", 1, 1, 9.0), ("w", 7, 2, 9.0), ("w", 7, 1, 8.0)]
-    commit = table.write(operation, table_of(few))
+    with pytest.raises(DataError, match=r"record key '.*w.*7' occurs more than once in the data"):
+        table.write(operation, table_of(few))
+    table.check()
+    commit = table.write(operation, table_of(few), hoodie__combine__before__insert="true")
     assert commit.action == "replacecommit"
     table.check()
     # what was replaced is never written to again

@@ -210,7 +210,8 @@ class Course:
         else:
             # of one partition of three; a key twice
             kept = [row for row in self._upserted() if row[1] % 3 == 1] or self._new(1, 1)
-            table.write(operation, table_of([*kept, kept[0]]))
+            doubled = table_of([*kept, kept[0]])
+            table.write(operation, doubled, hoodie__combine__before__insert="true")
 
     def _new(self, count: int, remainder: int | None = None) -> Rows:
         self._fresh += 1

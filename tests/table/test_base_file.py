@@ -23,7 +23,7 @@ from serde_lab.table.files.base_file import (
     sequence_numbers,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage
 

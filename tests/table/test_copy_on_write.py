@@ -88,7 +88,7 @@ def test_readers_go_back_in_time(storage: Storage) -> None:
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "none", "lz4"])
 def test_every_codec_is_read(local: Storage, codec: str) -> None:
     from serde_lab.table.files.base_file import BaseFileWriter
-    from serde_lab.table.files.parquet_options import BaseFileFormat
+    from serde_lab.table.files.parquet import BaseFileFormat
 
     writer = PlainWriter(local, config(9), SMALL)
     instant = writer.begin()

@@ -17,7 +17,7 @@ from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
 from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, META_NAMES, MIN_KEY
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
-from serde_lab.table.files.parquet_options import columns_with_nan
+from serde_lab.table.files.parquet import columns_with_nan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.table_checks import CheckResult

@@ -17,7 +17,7 @@ from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.options.service import ServiceOptions
 from serde_lab.pipeline.source.schema import avro_schema
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.services.bucket_resizing import (
     ResizeRules,
     carry_out,

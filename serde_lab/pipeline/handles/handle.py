@@ -150,6 +150,7 @@ class WriteHandle(ABC):
             row = np.where(deletes.marked, -1, np.arange(len(keys)))
             once = precombine(keys, []) is None
             if not once:
+                _refuse_doubles(plan, keys)
                 group = keys.values.dictionary_encode().indices.to_numpy().astype(np.int64)
                 history = EntryHistory(group, ordering, deletes.marked, deletes.always)
         if once:
@@ -210,10 +211,24 @@ def precombined(plan: WritePlan, records: Records) -> Candidates:
     chosen = precombine(keys, ordering, deletes=deletes)
     if chosen is None:
         return Candidates(records, None, keys, ordering, deletes)
+    _refuse_doubles(plan, keys)
     at = pa.array(chosen)
     of_chosen = None if deletes is None else deletes.take(chosen)
     values = [v.take(at) for v in ordering]
     return Candidates(records, chosen, keys.take(chosen), values, of_chosen)
+
+
+def _refuse_doubles(plan: WritePlan, keys: HashedKeys) -> None:
+    """Raise DataError, for `keys` of which some occur twice, if the write may not combine them."""
+    if plan.combines:
+        return
+    counts = pc.value_counts(keys.values)
+    often = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    raise DataError(
+        f"record key {often[0].as_py()!r} occurs more than once in the data: Apache Hudi's {plan.operation}"
+        " keeps all of its rows, and the lab's keeps one",
+        hint="set hoodie.combine.before.insert=true, which keeps one in both",
+    )
 
 
 def _deletes(

@@ -25,7 +25,7 @@ from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import FileSizing
 from serde_lab.table.files.log_file import BlockFormat, LogFormat
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 
 OWN_PREFIX = "serde_lab.strategy."
 PARTIAL_UPDATES = "serde_lab.partial_updates"
@@ -59,6 +59,8 @@ class WriteOptions:
     updates_partition_path: bool = True
     """Under a global index: whether a record moves to another partition when its values say so."""
     mini_batches: MiniBatches | None = None
+    combines: bool = True
+    """Whether several rows of a key become one, if the operation merges; otherwise they are refused."""
     partitions_to_delete: tuple[str, ...] = ()
     services: ServiceOptions = NO_SERVICES
     concurrency: Concurrency | None = None
@@ -104,6 +106,7 @@ class WriteOptions:
 _FILL = "hoodie.write.set.null.for.missing.columns"
 _RECONCILE = "hoodie.datasource.write.reconcile.schema"
 _DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+_COMBINE = "hoodie.combine.before.insert"
 _DICTIONARIES = "hoodie.parquet.dictionary.enabled"
 _PAGE_BYTES = "hoodie.parquet.page.size"
 _ROW_GROUP_BYTES = "hoodie.parquet.block.size"
@@ -122,6 +125,9 @@ _OWN = {
     "hoodie.delete.shuffle.parallelism": _TASKS,
     "hoodie.bulkinsert.shuffle.parallelism": _TASKS,
     "hoodie.insert.shuffle.parallelism": _TASKS,
+    _COMBINE: (
+        "true: an overwrite keeps one row per key, and otherwise refuses several; inserts keep all rows"
+    ),
     _FILL: "true: table columns that are missing from the data become null in the new rows",
     _RECONCILE: "true: the same, but only if the data has no new columns",
     _DROP: "false: a table column that is missing from the data stays in the table",
@@ -196,6 +202,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             f"hoodie.datasource.write.operation is {name!r}, expected one of {known}"
         ) from exc
     _check_keys(operation, table)
+    combines = _combines(reader, operation)
     topology = topology_options.topology_name(reader, operation, table)
     concurrency = service_options.concurrency_options(reader, table)
     keeps_state = topology_options.assigner_state(reader, topology, operation, table)
@@ -213,6 +220,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
     return WriteOptions(
         table=table,
         operation=operation,
+        combines=combines,
         strategy=reader.text("serde_lab.strategy", "arrow"),
         serde=_serde_options(reader, options),
         topology=topology,
@@ -257,6 +265,12 @@ def check_records(schema: RecordSchema, options: WriteOptions) -> None:
     if not options.operation.merges:
         return
     table = options.table
+    if options.mini_batches is not None and not options.combines:
+        raise OptionError(
+            f"{topology_options.TOPOLOGY} is step3, which writes {options.operation} batch by batch and would"
+            " not see rows of one key in two batches",
+            hint=f"set {_COMBINE}=true",
+        )
     # load the merger now: one that is missing or does not fit fails before anything is written
     rules = replace(table.merge_rules, records=StrategyRecords(options.strategy))
     makes = rules.combiner(schema) is not None
@@ -311,6 +325,17 @@ def _check_keys(operation: Operation, table: TableConfig) -> None:
             f" {table.name} has none",
             hint="use insert",
         )
+
+
+def _combines(reader: OptionReader, operation: Operation) -> bool:
+    """Whether rows of one key become one; an overwrite does so only where it is asked to, as Hudi's."""
+    asked = reader.flag(_COMBINE) or False
+    if asked and operation in (Operation.INSERT, Operation.BULK_INSERT):
+        raise OptionError(
+            f"{_COMBINE} is true, but the lab's {operation} keeps all rows",
+            hint="use upsert, or drop the doubled rows first",
+        )
+    return asked or not operation.overwrites
 
 
 def _log_format(reader: OptionReader, table: TableConfig) -> LogFormat:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,16 +15,12 @@ import pyarrow.parquet as pq
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.records.buffers import parquet_errors
+from serde_lab.table.files.parquet import dates_are_alike, has_legacy_calendar
 
 READ_SOURCE = "read_source"
 """The phase in which a map task reads its files."""
 
 _MOST_FILES = 1000
-# the footer keys with which Spark marks legacy calendars, of dates and times and of INT96
-_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-# from these on, all calendars that Spark has written agree
-_DATES_ALIKE = date(1900, 1, 1)
-_TIMES_ALIKE = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +99,7 @@ def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found == wanted)
 
 
-def _one_calendar(footer: Any, schema: pa.Schema) -> bool:
+def _one_calendar(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
     """Whether no date or time lies where calendars differ: Spark converts or refuses those."""
     dated = {f.name for f in schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
-    if not dated:
-        return True
-    written_with = footer.metadata or {}
-    if any(key in written_with for key in _LEGACY):
-        return False
-    for group in range(footer.num_row_groups):
-        row_group = footer.row_group(group)
-        for number in range(row_group.num_columns):
-            column = row_group.column(number)
-            if column.path_in_schema in dated and not _after_the_change(column.statistics):
-                return False
-    return True
-
-
-def _after_the_change(statistics: Any) -> bool:
-    if statistics is None:
-        return False
-    if not statistics.has_min_max:
-        return bool(statistics.has_null_count and statistics.num_values == 0)
-    least = statistics.min
-    if isinstance(least, datetime):
-        return (least if least.tzinfo else least.replace(tzinfo=UTC)) >= _TIMES_ALIKE
-    return isinstance(least, date) and least >= _DATES_ALIKE
+    return not dated or (not has_legacy_calendar(footer) and dates_are_alike(footer, dated))

@@ -1,7 +1,7 @@
 """Base files: Parquet with the five meta columns first and index data in the footer.
 
 Sources: HoodieRecord for the meta columns, HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for
-the footer's keys. `parquet_options.py` says how the columns are written.
+the footer's keys. `parquet.py` says how the columns are written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from serde_lab.errors import TableError
 from serde_lab.records.buffers import binary_array, parquet_errors
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
-from serde_lab.table.files.parquet_options import (
+from serde_lab.table.files.parquet import (
     BaseFileFormat,
+    check_calendar,
     columns_with_nan,
     parquet_options,
     statistics_without,
@@ -254,7 +255,11 @@ class BaseFileWriter:
 
 
 class BaseFileReader:
-    """Reads one base file, memory-mapped if it is local. Raises TableError if it is not readable Parquet."""
+    """Reads one base file, memory-mapped if it is local.
+
+    Raises TableError if it is not readable Parquet, or if columns that are read may hold dates of Spark's
+    legacy calendar.
+    """
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._where = storage.describe(path)
@@ -296,6 +301,7 @@ class BaseFileReader:
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""
+        check_calendar(self._file.metadata, columns, self._where)
         with parquet_errors(self._where, TableError):
             table = self._file.read(None if columns is None else list(columns))
             return table if columns is None else table.select(list(columns))
@@ -305,6 +311,7 @@ class BaseFileReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows in file order, at most `rows` at a time."""
         names = None if columns is None else list(columns)
+        check_calendar(self._file.metadata, names, self._where)
         with parquet_errors(self._where, TableError):
             yield from self._file.iter_batches(batch_size=rows, columns=names)
 

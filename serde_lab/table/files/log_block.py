@@ -27,8 +27,9 @@ import pyarrow.parquet as pq
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, SchemaError, TableError
 from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
-from serde_lab.table.files.parquet_options import (
+from serde_lab.table.files.parquet import (
     BaseFileFormat,
+    check_calendar,
     columns_with_nan,
     parquet_options,
 )
@@ -258,4 +259,6 @@ def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
 def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
     """The rows of a Parquet block. Raises TableError."""
     with parquet_errors(where, TableError):
-        return pq.read_table(pa.BufferReader(content))
+        file = pq.ParquetFile(pa.BufferReader(content))
+        check_calendar(file.metadata, None, where)
+        return file.read()

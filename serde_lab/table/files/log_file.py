@@ -34,7 +34,7 @@ from serde_lab.table.files.log_block import (
     encode_parquet,
     frame_block,
 )
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.storage.data_files import (
     APPEND,
     CREATE,

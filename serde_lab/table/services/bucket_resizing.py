@@ -26,7 +26,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.files.parquet_options import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
 from serde_lab.table.index.hashing_metadata import (
     confirm_hashing_metadata,
