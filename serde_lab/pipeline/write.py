@@ -32,6 +32,7 @@ from serde_lab.pipeline.options.write import WriteOptions, check_records
 from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
 from serde_lab.pipeline.source.schema import (
     avro_schema,
+    check_stored_keys,
     check_unchanged,
     evolved_schema,
     partial_records,
@@ -112,8 +113,8 @@ class PreparedWrite:
         strategy(options.strategy).bind(given or schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
-        if not makes_table and not table.config.index_type:
-            table.check_key_form()
+        if not makes_table:
+            check_stored_keys(table, key_generator(schema, options), options)
         if table.config.bucket_count is None and asked.bucket_count is not None:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         elif asked.bucket_count is not None and not makes_table:

@@ -111,6 +111,11 @@ class KeyGenerator:
             for name, kind in zip(self.schema.partition, kinds, strict=True)
         ]
 
+    @property
+    def folders_by_text(self) -> tuple[str, ...]:
+        """The partition fields whose folder is the value's text, and not named by time."""
+        return tuple(name for name, rule in self._partition_rules() if rule is None)
+
     def record_keys(self, data: pa.RecordBatch) -> pa.StringArray:
         """Record keys, one per row.
 

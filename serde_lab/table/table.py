@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import TableError
@@ -20,7 +19,7 @@ from serde_lab.table.config import (
     check_creatable,
 )
 from serde_lab.table.config_properties import from_properties, to_properties
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader, data_schema
+from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     list_table_files,
@@ -50,7 +49,6 @@ _EMPTY_FOLDERS = (
 )
 _SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 _NUMBERED_SCHEMA = "latest_schema"
-_KEY_FORM, _FEW_FILES = "hoodie.table.complex.keygen.encoding", 4
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
 """Is there until the write that makes the table has completed."""
 
@@ -248,30 +246,6 @@ class HoodieTable:
             if not by_service:
                 break
         return stated
-
-    def check_key_form(self) -> None:
-        """Raise TableError if record keys lack the name of their one field, as some releases wrote them under
-        the key generator COMPLEX (HUDI-7001): a write would not find their rows, whatever the index.
-        """
-        config = self.config
-        if len(config.record_key_fields) != 1 or config.bare_keys:
-            return
-        name = config.record_key_fields[0]
-        wrote = "as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be found"
-        if config.extra.get(_KEY_FORM) == "VALUE_ONLY":
-            raise TableError(
-                f"table {config.name}: {_KEY_FORM} is VALUE_ONLY, so a record key lacks the name of its field"
-                f" {name!r}, {wrote}"
-            )
-        for base in self.view().latest_base_files()[:_FEW_FILES]:
-            batch = next(BaseFileReader(self.storage, base.path).batches([RECORD_KEY]), None)
-            keys = pa.array([], pa.string()) if batch is None else batch.column(0)
-            bare = keys.filter(pc.invert(pc.starts_with(keys, f"{name}:")))
-            if len(bare):
-                raise TableError(
-                    f"{self.storage.describe(base.path)}: holds the record key {bare[0].as_py()!r} without"
-                    f" the name of its field {name!r}, {wrote}"
-                )
 
     def drop_metadata_table(self) -> HoodieTable:
         """Remove Hudi's metadata table, whose readers would miss our writes; returns the table reopened.

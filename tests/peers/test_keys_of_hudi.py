@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from serde_lab.errors import TableError
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify.key_text import partition_paths, record_keys
@@ -122,3 +123,52 @@ def test_the_complex_generator_names_a_single_key_too(
         assert again[name].to_pylist() == rows[name].to_pylist()
     frame.write.format("hudi").options(**options).mode("append").save(path)
     assert HudiRs(path).table().num_rows == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [("at", ()), ("raw", ()), ("id", ("at",))],
+    ids=["time", "bytes", "folder"],
+)
+@pytest.mark.parametrize(
+    "write",
+    [HudiWrite(record_type="SPARK"), HudiWrite("bulk_insert"), HudiWrite(record_type="AVRO")],
+    ids=["SPARK", "bulk_insert", "AVRO"],
+)
+def test_rows_that_hudi_keyed_by_another_text_are_refused(
+    write: HudiWrite,
+    key: str,
+    partition: tuple[str, ...],
+    hudi_session: SparkSession,
+    tmp_path: Path,
+) -> None:
+    """Hudi's own upsert does not find them either: it adds each once more."""
+    times = [
+        dt.datetime(2024, 3, 31, 1, 30, 0, 123000, dt.UTC),
+        dt.datetime(1960, 1, 1, tzinfo=dt.UTC),
+    ]
+    rows = pa.table(
+        {
+            "at": pa.array(times, pa.timestamp("us", "UTC")),
+            "raw": pa.array([b"\0\xff", b"ab"]),
+            "id": pa.array([0, 1], pa.int64()),
+            "o": pa.array([1, 1], pa.int64()),
+        }
+    )
+    source, path = tmp_path / "input", str(tmp_path / "table")
+    source.mkdir()
+    pq.write_table(rows, source / "part-0.parquet")
+    table = HudiTable("t", (key,), ("o",), partition, url_encode=True, index="SIMPLE")
+    frame = hudi_session.read.parquet(str(source))
+    options = write_options(table, write)
+    frame.write.format("hudi").options(**options).mode("append").save(path)
+    ours = {**lab_options(table, "upsert", "arrow", "avro"), "hoodie.index.type": "SIMPLE"}
+    if write == HudiWrite(record_type="AVRO"):
+        write_in_process(path, source, ours)
+        assert HudiRs(path).table().num_rows == 2
+        return
+    for operation in ("upsert", "delete"):
+        with pytest.raises(
+            TableError, match=r"holds a row as '.*', and a write would look for it as"
+        ):
+            write_in_process(path, source, {**ours, "hoodie.datasource.write.operation": operation})

@@ -1,17 +1,19 @@
-"""Decides the record schema of a write, and checks it against the table before anything is written."""
+"""Decides the record schema of a write, and checks schema and keys against the table before it is written."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import SchemaError, TableError
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.records.conversion import evolved, is_wider, left_out
+from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import (
     RecordSchema,
@@ -24,9 +26,15 @@ from serde_lab.records.schema import (
     type_at,
 )
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import FILE_NAME, data_schema
+from serde_lab.table.files.base_file import FILE_NAME, PARTITION_PATH, RECORD_KEY, data_schema
+from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.files.log_records import columns_of_partial_rows
+from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
+
+_KEY_FORM = "hoodie.table.complex.keygen.encoding"
+_SAMPLED = 2
+"""So many of the oldest and of the newest file slices show which keys a table has."""
 
 
 def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
@@ -242,6 +250,66 @@ def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOpti
         f"columns of table {table.config.name} were changed by another writer meanwhile: {listed}",
         hint="write again",
     )
+
+
+def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOptions) -> None:
+    """Raise TableError if stored rows have another record key or partition path than `keys` makes for them: a
+    write would not find them.
+
+    Looks only where releases of Apache Hudi are known to differ: some left out the name of a single field
+    under COMPLEX (HUDI-7001), and where Hudi writes Spark's rows, timestamps and binary values get another
+    text than where it writes Avro records. The first rows of a few file slices are compared.
+    """
+    config, data = table.config, keys.schema.data
+    lone = len(config.record_key_fields) == 1 and not config.bare_keys and not config.index_type
+    if lone and config.extra.get(_KEY_FORM) == "VALUE_ONLY":
+        raise TableError(
+            f"table {config.name}: {_KEY_FORM} is VALUE_ONLY, so a record key lacks the name of its field"
+            f" {config.record_key_fields[0]!r}, as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be"
+            " found"
+        )
+    in_path = any(_has_two_texts(data, name) for name in keys.folders_by_text)
+    makers = {}
+    if lone or in_path or any(_has_two_texts(data, name) for name in keys.schema.record_key):
+        makers[RECORD_KEY] = keys.record_keys
+    # under a global index a row may lie in another partition than its columns say
+    if in_path and not options.table.index_is_global:
+        makers[PARTITION_PATH] = keys.partition_paths
+    if config.is_keyless:
+        makers.pop(RECORD_KEY, None)
+    if not makers:
+        return
+    plan = plan_snapshot(table, columns=[*makers, *keys.identity.names])
+    for slice_ in _oldest_and_newest(plan.slices):
+        rows = next(plan.batches(slice_), None)
+        if rows is not None:
+            for column, make in makers.items():
+                _check_same(
+                    rows.column(column), make(rows), table.storage.describe(slice_.paths[0])
+                )
+
+
+def _has_two_texts(data: pa.Schema, name: str) -> bool:
+    kind = type_at(data, name)
+    return pa.types.is_timestamp(kind) or pa.types.is_binary(kind)
+
+
+def _oldest_and_newest(slices: Sequence[FileSlice]) -> list[FileSlice]:
+    """A few slices, by the time of their base files: releases and settings change with time."""
+    by_time = sorted(slices, key=lambda slice_: (slice_.base_instant, slice_.file_id))
+    return [*by_time[:_SAMPLED], *by_time[_SAMPLED:][-_SAMPLED:]]
+
+
+def _check_same(stored: pa.Array, made: pa.Array, where: str) -> None:
+    other = pc.indices_nonzero(pc.not_equal(stored, made))
+    if len(other):
+        row = other[0].as_py()
+        raise TableError(
+            f"{where}: holds a row as {stored[row].as_py()!r}, and a write would look for it as"
+            f" {made[row].as_py()!r}: it would not be found",
+            hint="some writers of Apache Hudi give such a key another text (docs/writes.md says which); write"
+            " the table anew",
+        )
 
 
 def _siblings(schema: pa.Schema, path: str) -> list[str]:
