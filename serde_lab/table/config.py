@@ -41,6 +41,9 @@ METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 
 
+_EXTRACTOR = "hoodie.table.partition_extractor_class"
+
+
 @dataclass(frozen=True, slots=True)
 class TableConfig:
     """What is fixed when a table is created. `extra` holds the properties that have no field here."""
@@ -241,6 +244,12 @@ class TableConfig:
         for key in ("hoodie.table.cdc.enabled",):
             if self.extra.get(key) == "true":
                 raise TableError(f"table {self.name} has {key}=true, which the lab cannot write")
+        slashed = self.extra.get(_EXTRACTOR, "").endswith("SlashEncodedDayPartitionValueExtractor")
+        if slashed and self.key_generator not in ("TIMESTAMP", "CUSTOM"):
+            raise TableError(
+                f"table {self.name} has {_EXTRACTOR}={self.extra[_EXTRACTOR]}: its days are folders such as"
+                " 2024/01/31, which the lab writes only by the key generator TIMESTAMP"
+            )
 
 
 def inferred_key_generator(config: TableConfig) -> str:

@@ -140,7 +140,7 @@ class Model:
         new_groups = groups - self._groups
         for key, version in batch.items():
             new = (key[0], self._bucket(key)) in new_groups
-            if deletes and key not in self._places:
+            if deletes and key not in self._places and (new or not self._logs_any_delete):
                 continue
             places = self._places.get(key, frozenset({Place()}))
             self._places[key] = frozenset(
@@ -148,6 +148,13 @@ class Model:
             )
         if not deletes:
             self._groups |= groups
+
+    @property
+    def _logs_any_delete(self) -> bool:
+        """Whether a delete is logged though its key is not stored: where the hash says which file group it is
+        for, nobody looks whether it is there."""
+        by_hash = self.kind.index in ("BUCKET", "CONSISTENT_HASHING")
+        return self.kind.merge_on_read and by_hash
 
     def _put(self, place: Place, version: Version, new: bool) -> Iterator[Place]:
         """Where a version may go to. `new`: into a file group that was not there before."""

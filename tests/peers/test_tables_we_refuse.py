@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
 MOR = {"table_type": "MERGE_ON_READ"}
 CDC = {"hoodie.table.cdc.enabled": "true"}
+SLASHED = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
 CUSTOM = {
     "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
     "hoodie.datasource.write.partitionpath.field": "p:SIMPLE",
@@ -58,6 +59,12 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
         CDC,
         {},
         "hoodie.table.cdc.enabled=true, which the lab cannot write",
+    ),
+    "days as folders of year, month and day": (
+        {"partition": ("p",)},
+        SLASHED,
+        {},
+        "which the lab writes only by the key generator TIMESTAMP",
     ),
     "partition fields whose kinds are not named": (
         {"partition": ("p",)},

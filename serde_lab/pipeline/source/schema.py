@@ -256,7 +256,7 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
     """Raise TableError if stored rows have another record key or partition path than `keys` makes for them: a
     write would not find them.
 
-    Looks only where releases of Apache Hudi are known to differ: some left out the name of a single field
+    Looks only where writers of Apache Hudi are known to differ: some left out the name of a single field
     under COMPLEX (HUDI-7001), and where Hudi writes Spark's rows, timestamps and binary values get another
     text than where it writes Avro records. The first rows of a few file slices are compared.
     """

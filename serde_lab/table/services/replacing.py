@@ -42,9 +42,9 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
     """All file groups of the partitions; `*` in a path stands for any text.
 
     Source: HoodieSparkSqlWriter.resolvePartitionWildcards, which reads `%2A` as `*` in a path without `*`.
-    Here it does so only if no partition has this very path: a table that escapes its paths may have one. A
-    plain path of no partition replaces nothing. Raises OptionError if no partition is given, and for a
-    wildcard that matches none.
+    Not so here in a table that escapes its paths, where this is the folder of a value with a star: deleting
+    that would delete all partitions. A plain path of no partition replaces nothing. Raises OptionError if no
+    partition is given, and for a wildcard that matches none.
     """
     wanted = tuple(partitions)
     if not wanted:
@@ -54,7 +54,7 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
         )
     paths: set[str] = set()
     for pattern in wanted:
-        wildcard = "*" if "*" in pattern else "%2A"
+        wildcard = "*" if "*" in pattern or view.config.url_encode else "%2A"
         if wildcard not in pattern or (wildcard == "%2A" and pattern in view.partitions):
             paths.add(pattern)
             continue
