@@ -222,6 +222,11 @@ _REFUSED_VALUES = {
     "hoodie.populate.meta.fields": "false",
     "hoodie.table.multiple.base.file.formats.enable": "true",
 }
+_ONLY_VALUES = {
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.log.file.format": "HOODIE_LOG",
+    "hoodie.table.format": "native",
+}
 _FLAGS = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
@@ -258,11 +263,9 @@ def check_properties(properties: Mapping[str, str], where: str) -> None:
     for key, value in _REFUSED_VALUES.items():
         if properties.get(key) == value:
             raise TableError(f"{where}: {key}={value} is not supported")
-    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
-    if base_format.upper() != "PARQUET":
-        raise TableError(
-            f"{where}: hoodie.table.base.file.format is {base_format}; only PARQUET is supported"
-        )
+    for key, only in _ONLY_VALUES.items():
+        if properties.get(key, only).upper() != only.upper():
+            raise TableError(f"{where}: {key} is {properties[key]}; only {only} is supported")
     for key in ("hoodie.bootstrap.base.path",):
         if properties.get(key):
             raise TableError(f"{where}: {key}={properties[key]} is not supported")

@@ -86,6 +86,8 @@ def test_no_table_is_a_sentence(storage: Storage) -> None:
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "it must be true or false"),
         ({"hoodie.table.base.file.format": "ORC"}, "is ORC; only PARQUET is supported"),
+        ({"hoodie.table.log.file.format": "HFILE"}, "is HFILE; only HOODIE_LOG is supported"),
+        ({"hoodie.table.format": "iceberg"}, "is iceberg; only native is supported"),
         ({"hoodie.record.merge.mode": "LATEST"}, "hoodie.record.merge.mode is LATEST; known are"),
         ({"hoodie.table.partial.update.mode": "KEEP"}, "partial.update.mode is KEEP; known are"),
         ({"hoodie.bootstrap.base.path": "/x"}, "hoodie.bootstrap.base.path=/x"),
