@@ -16,6 +16,7 @@ from serde_lab.errors import OptionError
 from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.rules import MergeRules
 from serde_lab.merging.survivors import MergeMode
+from serde_lab.pipeline.options.table import INDEX_FIELDS
 from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.records.keys import KeyGenerator
@@ -209,7 +210,7 @@ def make_plan(
     `batch` numbers the plan among the batches of the instant; it sees what earlier batches wrote. `spans`:
     whether the instant may have several. `given`: the records' schema if they leave out table columns.
     """
-    config = _with_asked_buckets(table.config, options)
+    config = _with_index(table.config, options.table)
     view = table.view(own_instant=instant.time if batch else None)
     slices = view.latest_file_slices()
     operation = options.operation
@@ -267,19 +268,9 @@ def _partial(
     return PartialUpdates(schema.data, by_group, view.visibility)
 
 
-def _with_asked_buckets(config: TableConfig, options: WriteOptions) -> TableConfig:
-    """Add the bucket settings from the options, since Hudi never stores a bucket count."""
-    asked = options.table
-    if config.bucket_count is not None or asked.bucket_count is None:
-        return config
-    return replace(
-        config,
-        index_type=asked.index_type,
-        bucket_count=asked.bucket_count,
-        bucket_fields=asked.bucket_fields,
-        bucket_engine=asked.bucket_engine,
-        bucket_expressions=asked.bucket_expressions,
-    )
+def _with_index(config: TableConfig, asked: TableConfig) -> TableConfig:
+    """`config` with the index that the write's options name: Hudi does not store a table's own."""
+    return replace(config, **{name: getattr(asked, name) for name in INDEX_FIELDS})
 
 
 def _groups(

@@ -23,6 +23,7 @@ CASES = Path(__file__).with_name("cases")
 
 Row = dict[str, Any]
 
+REPLACING = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 SERVICES = ("compact", "clean", "archive", "rollback", "split", "merge")
 """Steps without rows, after which a table reads as before; split and merge are resize-buckets."""
 
@@ -115,7 +116,7 @@ class History:
     @property
     def hudi_can_write(self) -> bool:
         """Whether Apache Hudi has all of its steps, and does them in the same way."""
-        known = ("upsert", "delete", *SERVICES)
+        known = ("upsert", "delete", *REPLACING, *SERVICES)
         as_hudi = self.kind.index == "BUCKET" and self.kind.version == 9
         return as_hudi and all(s.operation in known and s.killed_at < 0 for s in self.steps)
 
@@ -143,6 +144,7 @@ class History:
             **asdict(self.kind),
             "several": bool(self.kind.second),
             "empty": any(row.get("p") == "" for step in brings for row in step.rows),
+            "empty_key": any(row.get("k") == "" for step in brings for row in step.rows),
             "percent": "escaped" not in self.kind.partitioning
             and any(
                 re.search("%[0-9A-Fa-f]{2}", str(row.get("p"))) for s in brings for row in s.rows

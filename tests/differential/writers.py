@@ -48,6 +48,7 @@ AS_STORED = {
 """Apache Hudi reads and writes dates of any year as they are stored; else Spark refuses old ones."""
 
 COMBINE = "hoodie.combine.before.insert"
+PARTITIONS = "hoodie.datasource.write.partitions.to.delete"
 _COMPLETED = {"+commit", "+deltacommit", "+replacecommit"}
 
 
@@ -172,6 +173,8 @@ class ByHudi:
         options["hoodie.datasource.write.operation"] = step.operation
         options["hoodie.write.set.null.for.missing.columns"] = "true"
         options[COMBINE] = str(step.operation.startswith("insert_overwrite")).lower()
+        if step.operation == "delete_partition":
+            options[PARTITIONS] = ",".join(step.partitions)
         try:
             with tempfile.TemporaryDirectory() as folder, conf_set(self.session, AS_STORED):
                 frame = self.session.read.parquet(_files(kind, step, folder))
@@ -229,7 +232,7 @@ def _options(kind: Kind, step: Step) -> dict[str, str]:
     elif step.brings_columns:
         options["hoodie.write.set.null.for.missing.columns"] = "true"
     if step.operation == "delete_partition":
-        options["hoodie.datasource.write.partitions.to.delete"] = ",".join(step.partitions)
+        options[PARTITIONS] = ",".join(step.partitions)
     return options
 
 

@@ -263,12 +263,15 @@ def test_binary_record_keys(hudi_session: SparkSession, tmp_path: Path) -> None:
     assert case.by_rust("o") == [1, 2]  # the key is the array's identity in memory
 
 
-def test_null_in_a_key_of_several_fields(hudi_session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("value", "text"), [(None, "__null__"), ("", "__empty__")])
+def test_null_in_a_key_of_several_fields(
+    value: str | None, text: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
     columns = schema(o=pa.int64(), i=pa.string())
     case = Case(hudi_session, tmp_path, columns, record_key=("k", "i"))
     with pytest.raises(
         Exception, match=r"NullPointerException|HoodieKeyException|handleNullRecordKey"
     ):
-        case.write([{"k": 1, "o": 1, "i": None}], record_type="SPARK")
-    case.write([{"k": 1, "o": 1, "i": None}])
-    assert case.by_rust("_hoodie_record_key") == ["k:1,i:__null__"]
+        case.write([{"k": 1, "o": 1, "i": value}], record_type="SPARK")
+    case.write([{"k": 1, "o": 1, "i": value}])
+    assert case.by_rust("_hoodie_record_key") == [f"k:1,i:{text}"]

@@ -19,6 +19,7 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_pa
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -111,6 +112,14 @@ class LabTable:
         # None takes an option back that every table has here
         given: dict[str, Any] = {**OPTIONS, **self.options}
         return {key: value for key, value in given.items() if value is not None}
+
+    def leave_as_hudi(self) -> None:
+        """Take the lab's own properties away: each write has to say what the index is."""
+        place = self.path / ".hoodie/hoodie.properties"
+        stated = parse_properties(place.read_text())
+        place.write_text(
+            format_properties({k: v for k, v in stated.items() if not k.startswith("serde_lab")})
+        )
 
     def upsert(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
         """The next write."""

@@ -140,6 +140,7 @@ def test_a_key_that_a_log_deletes_comes_back_to_its_file_group_by_any_topology(
     table.check()
 
 
+@pytest.mark.parametrize("by_hudi", [False, True], ids=["ours", "as by Hudi"])
 @pytest.mark.parametrize(
     ("topology", "index", "kind", "strategy"),
     [
@@ -150,11 +151,14 @@ def test_a_key_that_a_log_deletes_comes_back_to_its_file_group_by_any_topology(
     ],
 )
 def test_under_a_global_index_a_record_leaves_its_partition(
-    topology: str, index: str, kind: dict[str, str], strategy: str, tmp_path: Path
+    topology: str, index: str, kind: dict[str, str], strategy: str, by_hudi: bool, tmp_path: Path
 ) -> None:
+    """Also in a table of Apache Hudi's, which does not store its index."""
     options = options_of(topology, index, **{"serde_lab.strategy": strategy})
     table = LabTable(tmp_path, {**options, **PARTITIONED, **kind})
     table.upsert(moved([("a", n, 10, 1.0) for n in range(12)], "x"))
+    if by_hudi:
+        table.leave_as_hudi()
     table.upsert(
         pa.concat_tables(
             [
@@ -184,6 +188,7 @@ def test_a_record_leaves_its_partition_by_an_ordering_value_in_a_struct(tmp_path
     assert found["s"].to_pylist() == [{"o": 3}]
 
 
+@pytest.mark.parametrize("by_hudi", [False, True], ids=["ours", "as by Hudi"])
 @pytest.mark.parametrize(
     ("topology", "index", "option", "kind", "strategy"),
     [
@@ -194,7 +199,13 @@ def test_a_record_leaves_its_partition_by_an_ordering_value_in_a_struct(tmp_path
     ],
 )
 def test_or_stays_in_it_where_the_write_says_so(
-    topology: str, index: str, option: str, kind: dict[str, str], strategy: str, tmp_path: Path
+    topology: str,
+    index: str,
+    option: str,
+    kind: dict[str, str],
+    strategy: str,
+    by_hudi: bool,
+    tmp_path: Path,
 ) -> None:
     stays = {
         f"hoodie.{option}.index.update.partition.path": "false",
@@ -202,6 +213,8 @@ def test_or_stays_in_it_where_the_write_says_so(
     }
     table = LabTable(tmp_path, {**options_of(topology, index, **stays), **PARTITIONED, **kind})
     table.upsert(moved([("a", n, 10, 1.0) for n in range(4)], "x"))
+    if by_hudi:
+        table.leave_as_hudi()
     table.upsert(
         pa.concat_tables(
             [

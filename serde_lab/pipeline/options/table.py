@@ -18,11 +18,11 @@ from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
 _OPERATION = "hoodie.datasource.write.operation"
 # operations that do not look up keys, so they need no record key
 _APPENDING = ("insert", "bulk_insert")
-# facts about the index; Hudi stores them nowhere, so every writer must state them
-_INDEX = (
+INDEX_FIELDS = (
     *("index_type", "index_global", "bucket_count", "bucket_fields"),
     *("bucket_engine", "bucket_expressions"),
 )
+"""The fields of TableConfig about the index. Hudi stores them nowhere, so every writer must state them."""
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 GENERATOR = "hoodie.datasource.write.keygenerator.type"
 GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
@@ -118,7 +118,7 @@ def _hashing_keys(table: TableConfig) -> TableConfig:
 def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
     """Complete `stored` with facts that Hudi does not store but writers need; removes them from `given`."""
     if not stored.index_type and not stored.is_keyless:
-        index = {key: given.pop(key) for key in _INDEX if key in given}
+        index = {key: given.pop(key) for key in INDEX_FIELDS if key in given}
         if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
             raise OptionError(
                 "hoodie.bucket.index.num.buckets is missing, and Hudi does not store it in the table"
