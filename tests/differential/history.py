@@ -23,6 +23,7 @@ CASES = Path(__file__).with_name("cases")
 
 Row = dict[str, Any]
 
+_OF_HUDI = ("BUCKET", "SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM")
 REPLACING = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 SERVICES = ("compact", "clean", "archive", "rollback", "split", "merge")
 """Steps without rows, after which a table reads as before; split and merge are resize-buckets."""
@@ -116,9 +117,9 @@ class History:
     @property
     def hudi_can_write(self) -> bool:
         """Whether Apache Hudi has all of its steps, and does them in the same way."""
-        known = ("upsert", "delete", *REPLACING, *SERVICES)
-        as_hudi = self.kind.index == "BUCKET" and self.kind.version == 9
-        return as_hudi and all(s.operation in known and s.killed_at < 0 for s in self.steps)
+        known = ("upsert", "insert", "delete", *REPLACING, *SERVICES)
+        steps = all(s.operation in known and s.killed_at < 0 for s in self.steps)
+        return steps and self.kind.index in _OF_HUDI
 
     @property
     def hudi_may_write(self) -> bool:
@@ -144,6 +145,7 @@ class History:
             **asdict(self.kind),
             "several": bool(self.kind.second),
             "empty": any(row.get("p") == "" for step in brings for row in step.rows),
+            "star": any("%2A" in path for step in self.steps for path in step.partitions),
             "empty_key": any(row.get("k") == "" for step in brings for row in step.rows),
             "percent": "escaped" not in self.kind.partitioning
             and any(
