@@ -119,7 +119,10 @@ class History:
         """Whether Apache Hudi has all of its steps, and does them in the same way."""
         known = ("upsert", "insert", "delete", *REPLACING, *SERVICES)
         steps = all(s.operation in known and s.killed_at < 0 for s in self.steps)
-        return steps and self.kind.index in _OF_HUDI
+        # where columns come in another order, the SPARK record type reads the rows that a global index finds
+        # by that order: garbage, of which the JVM dies
+        dies = self.kind.index.startswith("GLOBAL") and self.kind.record_type == "SPARK"
+        return steps and self.kind.index in _OF_HUDI and not dies
 
     @property
     def hudi_may_write(self) -> bool:
