@@ -140,8 +140,6 @@ class HudiArm:
             ],
             "hoodie.combine.before.upsert": "true" if combine else "false",
         }
-        if not combine:
-            options["hoodie.combine.before.insert"] = "false"
         return options | {k: v for k, v in self.tuned.items() if k.startswith("hoodie.")}
 
     @property
