@@ -48,7 +48,7 @@ _MEANING: Mapping[str, str] = {
     _QUERY: "snapshot, read_optimized or incremental",
     _BEGIN: "incremental: only changes that completed after this time",
     _END: "incremental: only changes that completed until this time",
-    _AS_OF: "the table after the last write that was requested until this time",
+    _AS_OF: "the table, and its columns, after the last write that was requested until this time",
     _META: "true: the five meta columns, too, before the data columns",
     _MERGERS: "mergers of a table whose merge mode is CUSTOM, as package.module:Class, separated by commas",
     _STRATEGY: "merges logs as records of this strategy; without it they are merged on Arrow",
@@ -150,7 +150,7 @@ def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
 
 
 def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
-    columns = None if options.meta_columns else _data_columns(table)
+    columns = None if options.meta_columns else _data_columns(table, options.as_of)
     if options.query == "incremental":
         return _plan_changes(table, options, columns)
     if not options.as_of:
@@ -267,8 +267,8 @@ def _archived(table: HoodieTable) -> list[ArchivedInstant]:
     return [i for i in history_of(table).instants() if i.action in WRITE_ACTIONS]
 
 
-def _data_columns(table: HoodieTable) -> tuple[str, ...]:
-    schema = table.data_schema()
+def _data_columns(table: HoodieTable, as_of: str) -> tuple[str, ...]:
+    schema = table.data_schema(as_of)
     return () if schema is None else tuple(n for n in schema.names if n not in META_NAMES)
 
 

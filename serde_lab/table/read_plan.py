@@ -333,13 +333,17 @@ def plan_snapshot(
     read_optimised: bool = False,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """Plan a read of the rows now, or as in `HoodieTable.view`; `read_optimised` ignores the logs."""
+    """Plan a read of the rows now, or as in `HoodieTable.view`; `read_optimised` ignores the logs.
+
+    With `requested_by` the columns, too, are those of then.
+    """
     view = table.view(as_of, requested_by=requested_by)
     slices = view.latest_file_slices()
     if read_optimised:
         newest = frozenset(view.latest_base_files())
         slices = tuple(s for s in view.file_slices() if s.base_file in newest)
-    return _plan(table, slices, view.visibility, columns, read_optimised, None)
+    schema = table.data_schema(requested_by or "")
+    return _plan(table, schema, slices, view.visibility, columns, read_optimised, None)
 
 
 def plan_incremental(
@@ -369,18 +373,18 @@ def plan_incremental(
         if s.base_instant in changed
         or any(unknown or log.instant in changed for log in s.log_files)
     )
-    return _plan(table, slices, view.visibility, columns, False, changed)
+    return _plan(table, table.data_schema(), slices, view.visibility, columns, False, changed)
 
 
 def _plan(
     table: HoodieTable,
+    schema: pa.Schema | None,
     slices: tuple[FileSlice, ...],
     visibility: Visibility,
     columns: Sequence[str] | None,
     read_optimised: bool,
     commit_times: frozenset[str] | None,
 ) -> ReadPlan:
-    schema = table.data_schema()
     known = with_meta_columns(schema if schema is not None else pa.schema([]))
     for name in columns or ():
         if name not in known.names:

@@ -207,12 +207,13 @@ class HoodieTable:
             timeline.read(instant), self.storage.describe(timeline.path(instant))
         )
 
-    def data_schema(self) -> pa.Schema | None:
+    def data_schema(self, requested_by: str = "") -> pa.Schema | None:
         """The data columns by the latest write that states a schema; None for an empty table.
 
-        If no write states one, the newest base file's. Raises as `schema_statement`.
+        With `requested_by`, as they were before anything was requested later, if any write states them. If
+        none states any at all, those of the newest base file. Raises as `schema_statement`.
         """
-        stated = self.schema_statement()
+        stated = self.schema_statement(requested_by) or self.schema_statement()
         if stated is not None:
             instant, text = stated
             return data_schema(avro_to_arrow(json_object(text, f"instant {instant}: its schema")))
@@ -221,14 +222,16 @@ class HoodieTable:
             return None
         return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
 
-    def schema_statement(self) -> tuple[str, str] | None:
+    def schema_statement(self, requested_by: str = "") -> tuple[str, str] | None:
         """The time of the latest write that states a schema, and that Avro schema; None if none does.
 
-        Raises TableError for a table of Hudi's schema on read, whose columns are known by numbers: they may
-        have been renamed.
+        With `requested_by`, of those that were requested by that time. Raises TableError for a table of Hudi's
+        schema on read, whose columns are known by numbers: they may have been renamed.
         """
         stated: tuple[str, str] | None = None
         for instant in reversed(self.timeline().completed()):
+            if requested_by and instant.time > requested_by:
+                continue
             metadata = self.commit_metadata(instant)
             if metadata.extra_metadata.get(_NUMBERED_SCHEMA):
                 raise TableError(

@@ -101,10 +101,17 @@ class Model:
                 self._forget({path for path, _ in self._places} if everything else paths)
             self._write(step)
 
-    def rows(self) -> dict[Key, frozenset[str]]:
-        """What may be seen of each key: rows as lines, "" for none."""
+    def kept(self) -> Model:
+        """This moment of the table, which later steps leave alone."""
+        places, groups, unknown = dict(self._places), set(self._groups), set(self._unknown)
+        return Model(self.kind, dict(self.columns), Counter(), places, groups, unknown)
+
+    def rows(self, base_files: bool = False) -> dict[Key, frozenset[str]]:
+        """What may be seen of each key, in base files alone if so asked: rows as lines, "" for none."""
         return {
-            key: frozenset(self._line(key, self._seen(place)) for place in places)
+            key: frozenset(
+                self._line(key, place.base if base_files else self._seen(place)) for place in places
+            )
             for key, places in self._places.items()
             if key[1] not in self._unknown
         }
@@ -114,13 +121,15 @@ class Model:
         lines = sorted(max(allowed) for allowed in self.rows().values())
         return tuple(json.loads(line) for line in lines if line)
 
-    def differences(self, seen: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    def differences(
+        self, seen: Iterable[Row], base_files: bool = False
+    ) -> Iterator[tuple[str, str]]:
         """What is expected and what is seen, as lines, for each key where they differ."""
         found: dict[Key, list[str]] = {}
         for row in seen:
             key = (row["_hoodie_partition_path"], row["_hoodie_record_key"])
             found.setdefault(key, []).append(line(row))
-        right = self.rows()
+        right = self.rows(base_files)
         for key in {**right, **found}:
             if key[1] in self._unknown:
                 continue
@@ -148,6 +157,11 @@ class Model:
             )
         if not deletes:
             self._groups |= groups
+
+    @property
+    def knows_base_files(self) -> bool:
+        """Whether it knows what base files hold: else a key that a log deletes may be new in another one."""
+        return not self.kind.merge_on_read or self.kind.index == "BUCKET"
 
     @property
     def _logs_any_delete(self) -> bool:

@@ -1,8 +1,12 @@
-"""What each reader sees in a table: its rows, in the form of `columns`, with their keys."""
+"""What each reader sees in a table: its rows, in the form of `columns`, with their keys.
+
+A table may be asked for as it was, and for its base files alone.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +16,7 @@ import pyarrow.parquet as pq
 import serde_lab
 from serde_lab.errors import LabError
 from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
-from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table import HoodieTable
+from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain
 from tests.differential.history import Row
@@ -23,23 +25,63 @@ from tests.differential.writers import AS_STORED, FailedError, conf_set
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_WITH_META = {"serde_lab.meta_columns": "true"}
 _META = ("_hoodie_record_key", "_hoodie_partition_path")
 _AS_SEEN = {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 """Of the files by which rows come out of Spark: values of any year, as they are."""
 
 
-def read(reader: str, path: str, schema: pa.Schema, session: SparkSession | None) -> list[Row]:
+@dataclass(frozen=True)
+class View:
+    """Which rows of a table are asked for: those after the last write that was requested by `as_of`, "" for
+    all writes; `base_files`: the rows of the newest base files alone, which Hudi calls read-optimised.
+    """
+
+    as_of: str = ""
+    base_files: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What is added to a reader's name where its looks are counted."""
+        if self.as_of:
+            return ", time travel"
+        return ", read-optimised" if self.base_files else ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As options of a read, of the lab's and of Apache Hudi's."""
+        query = "read_optimized" if self.base_files else "snapshot"
+        found = {"hoodie.datasource.query.type": query}
+        return {**found, "as.of.instant": self.as_of} if self.as_of else found
+
+    @property
+    def of_hudi_rs(self) -> dict[str, str]:
+        """As options of hudi-rs."""
+        return {"hoodie.read.use.read_optimized.mode": "true"} if self.base_files else {}
+
+
+NOW = View()
+
+
+def read(
+    reader: str,
+    path: str,
+    schema: pa.Schema,
+    session: SparkSession | None,
+    view: View = NOW,
+) -> list[Row]:
     """The table at `path` as `reader` sees it. Raises FailedError."""
     try:
         if reader == "hudi-rs":
-            return _answer(HudiRs(path).table(), schema)
+            return _answer(HudiRs(path, view.as_of, view.of_hudi_rs).table(), schema)
         if session is None:
-            return _answer(plan_snapshot(HoodieTable.open(Storage.open(path))).read(), schema)
+            plan = plan_read(open_table(path), parse_read_options(view.options | _WITH_META))
+            return _answer(plan.read(), schema)
         if reader == "apache-hudi":
             with conf_set(session, AS_STORED):
-                frame = HudiSnapshot(session, path).frame()
+                frame = HudiSnapshot(session, path, view.options).frame()
                 return _answer(_collected(session, frame, schema), schema)
-        frame = serde_lab.read(session, path, {"serde_lab.meta_columns": "true"})
+        frame = serde_lab.read(session, path, view.options | _WITH_META)
         return _answer(_collected(session, frame, schema), schema)
     except (LabError, KeyError, ValueError, TypeError, pa.ArrowException) as exc:
         raise FailedError(f"{type(exc).__name__}: {' '.join(str(exc).split())[:400]}") from exc
@@ -48,6 +90,11 @@ def read(reader: str, path: str, schema: pa.Schema, session: SparkSession | None
             raise
         # what Spark raises differs from cause to cause
         raise FailedError(" ".join(root_cause(str(exc)).split())[:400]) from exc
+
+
+def last_instant(path: str) -> str:
+    """The time of the newest completed action on the table at `path`."""
+    return max((instant.time for instant in open_table(path).timeline().completed()), default="")
 
 
 def _collected(session: SparkSession, frame: DataFrame, schema: pa.Schema) -> pa.Table:

@@ -62,6 +62,12 @@ def test_the_right_rows_by_every_strategy(case: Case, tmp_path: Path) -> None:
                 assert lines(seen) == lines(case.rows), f"written by {strategy}, read by {reader}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [one for one in KEPT if not one.refused], ids=lambda one: one.name)
+def test_every_view_is_right_after_every_step(case: Case, tmp_path: Path) -> None:
+    assert Trial(case.history, tmp_path).differences() == []
+
+
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_the_model_has_the_right_rows(case: Case) -> None:
     model = Model(case.history.kind)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.differential.history import History
 from tests.differential.model import Model
-from tests.differential.readers import read
+from tests.differential.readers import NOW, View, last_instant, read
 from tests.differential.writers import ByHudi, FailedError, InProcess, OnSpark, Writer
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HUDI = "Apache Hudi"
 IN_TURN = "Apache Hudi and serde_lab in turn"
+HUDI_READER = "apache-hudi"
 LAB = "serde_lab"
 ON_SPARK = "serde_lab on Spark"
 NOBODY = "nobody"
@@ -31,6 +32,9 @@ NULL_DELETE = "a marked delete with a null ordering value"
 WIDER_AFTER_PARTIAL = "a column that becomes wider after a partial log block"
 REFUSALS = {NULL_DELETE: "marked as deletes", WIDER_AFTER_PARTIAL: "logs hold partial updates"}
 """What the lab refuses of what is drawn, and a part of what it says then."""
+
+GONE = ("its files may be gone", "need were cleaned", "which the lab does not read")
+"""Parts of what the lab says of a time whose files may be gone."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Trial:
     def _of_writer(self, who: str) -> list[Difference]:
         shutil.rmtree(self.path(who), ignore_errors=True)
         model = Model(self.history.kind)
+        moments: list[tuple[str, Model]] = []
         made = False
         for number, step in enumerate(self.history.steps):
             # a first write that is refused or killed may leave no table
@@ -108,28 +113,61 @@ class Trial:
             found = list(self._looks(who, number, model, last))
             if found:
                 return found
+            moments.append((last_instant(self.path(who)), model.kept()))
         self.oddities += model.oddities
-        return []
+        return list(self._looks_back(who, model, moments[:-1]))
 
     def _looks(self, who: str, number: int, model: Model, last: bool) -> Iterator[Difference]:
         """What each reader sees: those without Spark after every step, the others after the last."""
-        schema = self.history.kind.schema(model.columns)
         for reader in self.history.judges:
-            sessions = [None] if reader != "apache-hudi" else []
+            if reader != HUDI_READER:
+                yield from self._look(who, number, reader, model, NOW)
+                if model.knows_base_files:
+                    yield from self._look(who, number, reader, model, View(base_files=True))
             if last and self.session is not None and reader != "hudi-rs":
-                sessions.append(self.session)
-            for session in sessions:
-                name = reader if session is None or reader == "apache-hudi" else ON_SPARK
-                self.looks[name] += 1
-                try:
-                    rows = read(reader, self.path(who), schema, session)
-                except FailedError as exc:
-                    yield Difference(number, who, name, failed=str(exc))
+                yield from self._look(who, number, reader, model, NOW, self.session)
+
+    def _looks_back(
+        self, who: str, model: Model, moments: Sequence[tuple[str, Model]]
+    ) -> Iterator[Difference]:
+        """What each reader sees of the table as it was after earlier steps, Apache Hudi of one of them. If
+        files may have been cleaned since, only the lab is asked, which has to say so."""
+        kept = not {step.operation for step in self.history.steps} & {"clean", "archive"}
+        number = len(self.history.steps) - 1
+        for at, (time, then) in enumerate(moments):
+            for reader in self.history.judges:
+                by_hudi = reader == HUDI_READER
+                if by_hudi and (self.session is None or at != len(moments) // 2):
                     continue
-                wrong = list(model.differences(rows))
-                if wrong:
-                    expected, seen = zip(*wrong, strict=True)
-                    yield Difference(number, who, name, expected, seen)
+                if kept or reader == LAB:
+                    session = self.session if by_hudi else None
+                    # of then are the rows that hudi-rs gives, but not the columns
+                    right = replace(then, columns=model.columns) if reader == "hudi-rs" else then
+                    yield from self._look(who, number, reader, right, View(as_of=time), session)
+
+    def _look(
+        self,
+        who: str,
+        number: int,
+        reader: str,
+        model: Model,
+        view: View,
+        session: SparkSession | None = None,
+    ) -> Iterator[Difference]:
+        by = reader if session is None or reader == HUDI_READER else ON_SPARK
+        name = f"{by}{view.kind}"
+        self.looks[name] += 1
+        schema = model.kind.schema(model.columns)
+        try:
+            rows = read(reader, self.path(who), schema, session, view)
+        except FailedError as exc:
+            if not (view.as_of and any(part in str(exc) for part in GONE)):
+                yield Difference(number, who, name, failed=str(exc))
+            return
+        wrong = list(model.differences(rows, view.base_files))
+        if wrong:
+            expected, seen = zip(*wrong, strict=True)
+            yield Difference(number, who, name, expected, seen)
 
     def _is_refusal(self, number: int, said: str) -> bool:
         """Whether the step may be refused, and was for the reason that it may; counts it."""

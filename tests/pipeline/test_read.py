@@ -21,7 +21,7 @@ from serde_lab.table.timeline.history import ArchivedInstant
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, rows_match
-from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable
+from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 from tests.pipeline.test_topologies import moved
 
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
@@ -272,6 +272,20 @@ def test_a_service_that_began_before_a_column_was_added_does_not_take_it_away(
     assert read(table).schema.names == columns
     stated_anew(table, schema=json.dumps(schema))
     assert "x" not in read(table).schema.names
+
+
+def test_a_moment_has_the_columns_of_then(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {})
+    first = table.upsert(table_of(FIRST).drop_columns(["x", "l"]))
+    second = table.upsert(SECOND)
+    assert {"x", "l"} < {*read(table).schema.names}
+    then = read(table, as__of__instant=first.instant)
+    assert then.schema.names == ["k", "n", "ts", "p", "d", "m", "t"]
+    assert len(then) == len(FIRST)
+    assert "x" in read(table, as__of__instant=second.instant).schema.names
+    # before any write there are no rows, and nobody said what columns there were
+    nothing = read(table, as__of__instant="2020")
+    assert (len(nothing), nothing.schema) == (0, read(table).schema)
 
 
 def test_a_table_of_hudis_schema_on_read_is_refused(tmp_path: Path) -> None:
