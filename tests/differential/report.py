@@ -18,9 +18,9 @@ columns out, columns that are added, moved and made wider, buckets that are spli
 cleaning, archiving, rollback, and writers that are killed. The strategy, execution, log blocks and topology
 change from write to write. After each step the lab's own reader and hudi-rs, wherever `tests/readers.toml`
 lets them judge, must see the rows of a model that has no code of the lab, and those in base files alone; at
-the end also those that were there after each earlier step. Some histories run on Spark too: the lab writes
-and reads there, Apache Hudi reads every table as it is and as it once was, and where it has all the steps it
-writes the history, alone and in turn with the lab.
+the end also those that were there after each earlier step; what changed since then must be the same by both.
+Some histories run on Spark too: the lab writes and reads there, Apache Hudi reads every table as it is and as
+it once was, and where it has all the steps it writes the history, alone and in turn with the lab.
 """
 
 

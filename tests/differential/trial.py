@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.differential.columns import line
 from tests.differential.history import History
 from tests.differential.model import Model
 from tests.differential.readers import NOW, View, last_instant, read
@@ -59,6 +60,15 @@ class Difference:
         return who + "; ".join(f"not {seen or 'nothing'} but {right}" for right, seen in pairs)
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A table when all that was `requested` by then had `completed`."""
+
+    requested: str
+    completed: str
+    table: Model
+
+
 @dataclass
 class Trial:
     """One history in `folder`. With a session, the lab writes and reads on Spark, and Apache Hudi reads
@@ -92,7 +102,7 @@ class Trial:
     def _of_writer(self, who: str) -> list[Difference]:
         shutil.rmtree(self.path(who), ignore_errors=True)
         model = Model(self.history.kind)
-        moments: list[tuple[str, Model]] = []
+        moments: list[Moment] = []
         made = False
         for number, step in enumerate(self.history.steps):
             # a first write that is refused or killed may leave no table
@@ -113,7 +123,7 @@ class Trial:
             found = list(self._looks(who, number, model, last))
             if found:
                 return found
-            moments.append((last_instant(self.path(who)), model.kept()))
+            moments.append(Moment(*last_instant(self.path(who)), model.kept()))
         self.oddities += model.oddities
         return list(self._looks_back(who, model, moments[:-1]))
 
@@ -128,13 +138,16 @@ class Trial:
                 yield from self._look(who, number, reader, model, NOW, self.session)
 
     def _looks_back(
-        self, who: str, model: Model, moments: Sequence[tuple[str, Model]]
+        self, who: str, model: Model, moments: Sequence[Moment]
     ) -> Iterator[Difference]:
         """What each reader sees of the table as it was after earlier steps, Apache Hudi of one of them. If
         files may have been cleaned since, only the lab is asked, which has to say so."""
         kept = not {step.operation for step in self.history.steps} & {"clean", "archive"}
         number = len(self.history.steps) - 1
-        for at, (time, then) in enumerate(moments):
+        for at, moment in enumerate(moments):
+            then = moment.table
+            if kept and "hudi-rs" in self.history.judges:
+                yield from self._changes(who, number, model, moment.completed)
             for reader in self.history.judges:
                 by_hudi = reader == HUDI_READER
                 if by_hudi and (self.session is None or at != len(moments) // 2):
@@ -143,7 +156,26 @@ class Trial:
                     session = self.session if by_hudi else None
                     # of then are the rows that hudi-rs gives, but not the columns
                     right = replace(then, columns=model.columns) if reader == "hudi-rs" else then
-                    yield from self._look(who, number, reader, right, View(as_of=time), session)
+                    yield from self._look(
+                        who, number, reader, right, View(as_of=moment.requested), session
+                    )
+
+    def _changes(self, who: str, number: int, model: Model, since: str) -> Iterator[Difference]:
+        """The model does not know which write a row is of, so what the lab sees is held to hudi-rs."""
+        view, schema = View(since=since), model.kind.schema(model.columns)
+        self.looks.update(f"{reader}{view.kind}" for reader in ("hudi-rs", LAB))
+        try:
+            right, seen = (
+                tuple(sorted(map(line, read(reader, self.path(who), schema, None, view))))
+                for reader in ("hudi-rs", LAB)
+            )
+        except FailedError as exc:
+            yield Difference(number, who, f"{LAB}{view.kind}", failed=str(exc))
+            return
+        if right != seen:
+            yield Difference(
+                number, who, f"{LAB}{view.kind}", (" ".join(right),), (" ".join(seen),)
+            )
 
     def _look(
         self,
