@@ -1,28 +1,17 @@
-"""Implements `list`, `show`, `report`, `seal` and `references`: prints and remakes runs, writes reports.
-
-All but `references` work without Java and pyspark. That command remakes the runs that documents quote, where
-they have become stale: an instrument behind their quoted columns changed, their scenario did, or they were
-made beside other work. What an earlier call has measured, whole or in part, is used.
-"""
+"""Implements `list`, `show`, `report` and `seal`: prints runs and writes reports, without Java."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from math import ceil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serde_lab.cli.console import Format, emit, emit_line, print_json, print_rows, say
-from serde_lab.errors import LabError, RunError, UsageError, worst
+from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.runs.model import Run, RunHeader
-    from serde_lab.scenario.model import Scenario
     from serde_lab.serde.registry import Description
 
 Results = Annotated[Path, typer.Option(help="Folder of runs.")]
@@ -39,7 +28,6 @@ def register(app: typer.Typer) -> None:
     app.command("show")(show)
     app.command("report")(report)
     app.command("seal")(seal)
-    app.command("references")(references)
 
 
 def list_(
@@ -196,196 +184,3 @@ def seal(
             what = "sealed" if seal_run(resolve_run(path, results)) else "sealed already"
         emit_line(f"{path}: {what}")
     return 0
-
-
-DOCUMENTS = ("README.md", "DEVELOPERS.md", "docs/*.md")
-_CELL_S = 60
-_CHANGED = "its scenario changed"
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A quoted run, why it is stale ("" if it is fresh), and the minutes that it takes.
-
-    They are the run's own, or an estimate if that is more and its scenario asks for something else by now.
-    """
-
-    run: Path
-    stale: str
-    minutes: int
-
-
-def references(
-    scenarios: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Only runs of these scenarios; without any, of all.", show_default=False
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what is stale and how long it takes; no run.")
-    ] = False,
-    folder: Annotated[Path, typer.Option(help="The checkout whose documents quote runs.")] = Path(),
-) -> int:
-    """Remake the stale runs that documents quote.
-
-    Says beforehand what is stale and how many minutes it takes. A call that was stopped goes on where it
-    stopped. Exits with 1 if a run failed or was made beside other work: its old quotation stays, marked.
-    """
-    documents = sorted({path for pattern in DOCUMENTS for path in folder.glob(pattern)})
-    found = quoted(documents, scenarios or ())
-    if not found:
-        raise UsageError(f"no document of {folder.absolute()} quotes a run: {', '.join(DOCUMENTS)}")
-    for one in found:
-        time = f" (about {one.minutes} minutes)" if one.stale else ""
-        emit_line(f"{one.run}: {one.stale or 'fresh'}{time}")
-    stale = [one for one in found if one.stale]
-    total = sum(one.minutes for one in stale)
-    emit_line(f"{len(stale)} of {len(found)} runs to remake, about {total} minutes")
-    if dry_run:
-        return 0
-    return worst([_remade(one, documents) for one in stale])
-
-
-def quoted(documents: Iterable[Path], scenarios: Collection[str] = ()) -> list[Reference]:
-    """The runs that `documents` quote, each once; those of `scenarios` alone, if any are named.
-
-    Raises RunError for a run that is missing or damaged, UsageError for a scenario of which none is quoted.
-    """
-    from serde_lab.report.render import quotations
-    from serde_lab.runs.directory import load_run
-
-    metrics: dict[Path, dict[str, None]] = {}
-    for document in documents:
-        for path, shown in quotations(document):
-            # documents of two folders name one run by two paths
-            metrics.setdefault(Path(os.path.normpath(path)), {}).update(dict.fromkeys(shown))
-    known = {path.parent.name for path in metrics}
-    if unknown := sorted(set(scenarios) - known):
-        quoted_ones = ", ".join(sorted(known))
-        raise UsageError(f"no run of {', '.join(unknown)} is quoted; quoted are {quoted_ones}")
-    found = []
-    for path, names in metrics.items():
-        if scenarios and path.parent.name not in scenarios:
-            continue
-        run = load_run(path)
-        reasons = list(_why_stale(run, names))
-        minutes = _taken(run)
-        if _CHANGED in reasons:
-            minutes = max(minutes, _estimated(run.header))
-        found.append(Reference(path, "; ".join(reasons), minutes))
-    return found
-
-
-def _why_stale(run: Run, metrics: Iterable[str] | None = None) -> Iterator[str]:
-    """Why a run is stale for these metrics, or for any."""
-    from serde_lab.analysis.drift import other_work
-    from serde_lab.report.run.provenance import older_instruments
-    from serde_lab.scenario.identity import asked, asked_of
-
-    older = older_instruments(run.header, *([] if metrics is None else [metrics]))
-    if older:
-        yield f"older measuring code: {', '.join(older)}"
-    yield from other_work(run)
-    try:
-        scenario = _scenario(run.header)
-    except LabError as exc:
-        yield f"its scenario cannot be loaded: {exc}"
-        return
-    if asked(scenario) != asked_of(run.header.scenario_content):
-        yield _CHANGED
-
-
-def _scenario(header: RunHeader) -> Scenario:
-    """The scenario of a run as it is today, with the run's own changes."""
-    from serde_lab.scenario.loading import load_scenario
-
-    return load_scenario(header.scenario, overrides=_overrides(header))
-
-
-def _overrides(header: RunHeader) -> list[str]:
-    return [f"{key}={value}" for key, value in (header.settings.get("overrides") or {}).items()]
-
-
-def _estimated(header: RunHeader) -> int:
-    """Minutes of the scenario as it is today, from its number of rows."""
-    from serde_lab.lab.needs import estimate_run
-    from serde_lab.lab.runner import chosen_points
-
-    points = chosen_points(_scenario(header), header.arms_asked_for)
-    # no earlier run of it: that one asked for something else
-    seconds, _ = estimate_run(points, Path(os.devnull))
-    return max(1, ceil(seconds / 60))
-
-
-def _taken(run: Run) -> int:
-    """From the start of the run to the start of its last cell, and one cell more."""
-    last = max((cell.started_at for cell in run.cells), default=run.header.started_at)
-    begun, ended = (datetime.fromisoformat(time) for time in (run.header.started_at, last))
-    return max(1, ceil(((ended - begun).total_seconds() + _CELL_S) / 60))
-
-
-def _remade(reference: Reference, documents: Sequence[Path]) -> int:
-    """Measure a run again and quote the new one; returns the exit status."""
-    from serde_lab.analysis.drift import other_work
-    from serde_lab.cli.console import RunProgress
-    from serde_lab.lab.run_settings import RunSettings
-    from serde_lab.lab.runner import resumed, run_scenario
-    from serde_lab.report.render import render_quotations
-    from serde_lab.runs.directory import load_header, load_run
-
-    header = load_header(reference.run)
-    results = reference.run.parent.parent
-    begun = _begun(reference.run, header)
-    new = begun
-    if begun is None or load_header(begun).state != "complete":
-        settings = RunSettings(
-            results=results,
-            overrides=tuple(_overrides(header)),
-            arms=header.arms_asked_for,
-            isolate_peers=bool(header.settings.get("isolate_peers")),
-            require_peers=any(entry.kind == "peer" for entry in header.arms),
-        )
-        scenario = _scenario(header) if begun is None else resumed(begun)
-        with RunProgress(scenario.name) as progress:
-            outcome = run_scenario(scenario, settings, progress, begun)
-        if outcome.exit_status:
-            say(f"{outcome.path} failed: {reference.run} stays quoted")
-            return outcome.exit_status
-        new = outcome.path
-    assert new is not None
-    if disturbed := other_work(load_run(new)):
-        say(f"{new} cannot be quoted: {'; '.join(disturbed)}; {reference.run} stays quoted")
-        return 1
-    for document in documents:
-        text = document.read_text(encoding="utf-8")
-        old_name, new_name = (f"{header.scenario}/{run.name}" for run in (reference.run, new))
-        if old_name in text:
-            document.write_text(text.replace(old_name, new_name), encoding="utf-8")
-            render_quotations(document)
-    emit_line(f"{new} is quoted instead of {reference.run}")
-    return 0
-
-
-def _begun(old: Path, header: RunHeader) -> Path | None:
-    """The newest later run that asks the same as `old`, whole or interrupted; None without one."""
-    from serde_lab.measure.code_version import code_version
-    from serde_lab.runs.directory import load_header, load_run
-
-    def asks(one: RunHeader) -> tuple[object, ...]:
-        return _overrides(one), one.arms_asked_for, one.settings.get("isolate_peers")
-
-    def alike(path: Path) -> bool:
-        try:
-            later = load_header(path)
-        except RunError:
-            return False
-        if later.state == "running" or asks(later) != asks(header):
-            return False
-        # only the code that began a run goes on with it
-        code = code_version(later.scenario_content["measure"]["exchange"])
-        goes_on = later.state == "complete" or later.code_version == code
-        return goes_on and not list(_why_stale(load_run(path)))
-
-    later = sorted(path for path in old.parent.iterdir() if path.name > old.name)
-    return next((path for path in reversed(later) if alike(path)), None)

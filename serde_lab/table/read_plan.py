@@ -333,10 +333,8 @@ def plan_snapshot(
     read_optimised: bool = False,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """Plan a read of the rows now, or as in `HoodieTable.view`; `read_optimised` ignores the logs.
-
-    With `requested_by` the columns, too, are those of then.
-    """
+    """Plan a read of the rows now, or as in `HoodieTable.view`; `read_optimised` ignores the logs. With
+    `requested_by` the columns are those of then, too."""
     view = table.view(as_of, requested_by=requested_by)
     slices = view.latest_file_slices()
     if read_optimised:
@@ -385,19 +383,14 @@ def _plan(
     read_optimised: bool,
     commit_times: frozenset[str] | None,
 ) -> ReadPlan:
-    known = with_meta_columns(schema if schema is not None else pa.schema([]))
+    data = pa.schema([]) if schema is None else schema
+    known = with_meta_columns(data).names
     for name in columns or ():
-        if name not in known.names:
+        if name not in known:
             raise OptionError(
-                f"column {name!r} is not in the table, whose columns are {', '.join(known.names)}"
+                f"column {name!r} is not in the table, whose columns are {', '.join(known)}"
             )
+    chosen = None if columns is None else tuple(columns)
     return ReadPlan(
-        table.storage,
-        table.config,
-        pa.schema([]) if schema is None else schema,
-        slices,
-        visibility,
-        read_optimised,
-        None if columns is None else tuple(columns),
-        commit_times,
+        table.storage, table.config, data, slices, visibility, read_optimised, chosen, commit_times
     )

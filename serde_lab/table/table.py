@@ -225,8 +225,8 @@ class HoodieTable:
     def schema_statement(self, requested_by: str = "") -> tuple[str, str] | None:
         """The time of the latest write that states a schema, and that Avro schema; None if none does.
 
-        With `requested_by`, of those that were requested by that time. Raises TableError for a table of Hudi's
-        schema on read, whose columns are known by numbers: they may have been renamed.
+        With `requested_by`, of those that were requested by that time. Raises TableError for a table of
+        Hudi's schema on read, whose columns are known by numbers: they may have been renamed.
         """
         stated: tuple[str, str] | None = None
         for instant in reversed(self.timeline().completed()):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.analysis.drift import other_work
-from serde_lab.cli.results import quoted
+from serde_lab.cli.references import quoted
 from serde_lab.errors import UsageError
 from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
 from serde_lab.report.render import render_quotations, requoted
