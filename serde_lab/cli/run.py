@@ -57,7 +57,12 @@ def run(
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM", help="Measure only this arm, or the arms of this strategy."),
+        typer.Option(
+            "--strategy",
+            "--arm",
+            metavar="ARM",
+            help="Measure only this arm, or the arms of this strategy.",
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of measured rounds.")] = None,
     resume: Annotated[
