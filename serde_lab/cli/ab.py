@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from serde_lab.cli.console import emit, say
-from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
+from serde_lab.cli.console import GateFormat, emit, say
+from serde_lab.cli.judge import Out, Strict, write_page
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def ab(
     cache: Annotated[Path | None, typer.Option(help="Folder of generated input data.")] = None,
     strict: Strict = False,
     report: Out = None,
-    format: Annotated[GateFormat, typer.Option(help="Output format.")] = GateFormat.TABLE,
+    format: Annotated[GateFormat, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Compare two commits, versions or option sets.
 
@@ -145,7 +145,7 @@ def ab(
 
         looks = run_adaptively(plan, policy, measure, judge, _print_look)
     judged = looks[-1].result
-    emit(render_gate(judged, cast(Any, format.value), cells=True))
+    emit(render_gate(judged, format, cells=True))
     say(f"results: {folder.absolute()}")
     write_page(report, gate_document(judged))
     return int(judged.exit_status)

@@ -110,7 +110,8 @@ def _run(arguments: list[str] | None) -> int:
             say(_shortened(line), style="bold red")
         return exc.exit_status
     except TyperException as exc:
-        say(f"serde-lab: {exc.format_message()}")
+        # the validator's own words for "not one of these" say first that it is an error
+        say(f"serde-lab: {exc.format_message().replace('Value error, ', '')}")
         return 2
     except typer.Exit as exc:
         return exc.exit_code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,14 +69,14 @@ def save(
 def list_(
     results: Results = Path("results"),
     baselines: Baselines = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """List baselines by machine class, scenario and name."""
     from serde_lab.gate.baseline.store import list_baselines
     from serde_lab.gate.output.list_pages import render_baselines
 
     entries = list_baselines(baselines or results / "baselines")
-    emit(render_baselines(entries, cast(Any, format.value)))
+    emit(render_baselines(entries, format))
     return 0
 
 
@@ -194,7 +194,7 @@ def history(
         typer.Option(help="Folder of acknowledgements, by default RESULTS/acknowledged."),
     ] = None,
     report: Out = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Show a scenario's results over time.
 
@@ -227,7 +227,7 @@ def history(
         found = read()
     elif why or by:
         raise UsageError("--why and --by need --acknowledge RUN")
-    emit(render_history(found, cast(Any, format.value)))
+    emit(render_history(found, format))
     if report is not None:
         from serde_lab.report.render import render_history as write_history
 

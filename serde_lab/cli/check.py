@@ -53,7 +53,7 @@ def doctor(
             help="Download the jars of Delta Lake and Iceberg, which delta_merge and iceberg_merge need.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Check the prerequisites on this machine.
 
@@ -98,7 +98,7 @@ def validate(
             help="Read rows too: all rows of a table; the keys and a sample of a scenario's input.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Check a scenario or a Hudi table.
 
@@ -124,7 +124,7 @@ def validate(
             if deep:
                 check_own_rows(table)
                 try_arms(table)
-    if format is Format.JSON:
+    if format == "json":
         print_json({"scenario": scenario.name, "valid": True})
     else:
         emit_line(f"{scenario.name}: valid, {len(scenario.arms)} arms")
@@ -144,10 +144,10 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
     if storage.list_folder(".hoodie") == ([], []):
         raise TableError(f"{where} is not a Hudi table: it has no {PROPERTIES_PATH}")
     found = validate_table(storage, deep, {"hudi-rs": counted})
-    if format is Format.JSON:
+    if format == "json":
         print_json(found.to_dict())
         return 4 if found.rows_at_stake else 0
-    if format is Format.TABLE:
+    if format == "table":
         for kind, findings in _by_kind(found.findings).items():
             _print_kind(kind, findings)
     else:

@@ -11,9 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -57,13 +56,10 @@ stdout = _Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 WIDTH = stdout.width if stdout.is_terminal else None
 
 
-class Format(StrEnum):
-    """`--format` of commands that print a table."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    MD = "md"
+Format = Literal["table", "json", "csv", "md"]
+"""`--format` of commands that print a table."""
+GateFormat = Literal["table", "md", "csv", "json", "junit"]
+"""`--format` of `gate` and `ab`."""
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -89,11 +85,11 @@ def emit_line(text: str) -> None:
 def print_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
-    form: Format = Format.TABLE,
+    form: Format = "table",
     title: str = "",
 ) -> None:
     """Print rows of cells, shape (len(rows), len(columns)); a cell that is a tuple has several lines."""
-    if form is Format.JSON:
+    if form == "json":
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
         print_table(_table(columns, rows), form, title)
@@ -101,9 +97,9 @@ def print_rows(
 
 def print_table(table: Table, form: Format, title: str = "") -> None:
     """Print a table as text, CSV or Markdown; only text has a title."""
-    if form is Format.CSV:
+    if form == "csv":
         emit(csv_table(table))
-    elif form is Format.MD:
+    elif form == "md":
         emit("\n".join(markdown_table(table)))
     else:
         heading = f"{plain_line(title)}\n" if title else ""

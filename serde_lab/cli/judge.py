@@ -9,17 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from serde_lab.cli.console import Format, emit, say
+from serde_lab.cli.console import Format, GateFormat, emit, say
 from serde_lab.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from serde_lab.gate.compare.comparability import HostMismatch
     from serde_lab.gate.pool import Pool, PoolRound
     from serde_lab.lab.cells.gate_rounds import GateRounds
     from serde_lab.runs.model import Run
@@ -37,31 +37,13 @@ Out = Annotated[
 ]
 
 
-class HostMismatch(StrEnum):
-    """What to do if the two runs come from different machine classes."""
-
-    REFUSE = "refuse"
-    RATIOS = "ratios"
-    IGNORE = "ignore"
-
-
 Host = Annotated[
-    HostMismatch,
+    Literal["refuse", "ratios", "ignore"],
     typer.Option(
         help="For runs of different machine classes: refuse to compare times, compare ratios between arms, or"
         " ignore the difference."
     ),
 ]
-
-
-class GateFormat(StrEnum):
-    """`--format` of `gate`."""
-
-    TABLE = "table"
-    MD = "md"
-    CSV = "csv"
-    JSON = "json"
-    JUNIT = "junit"
 
 
 def register(app: typer.Typer) -> None:
@@ -87,10 +69,10 @@ def compare(
     sort: Annotated[
         str, typer.Option(help="Sort rows by scenario, name, ratio or verdict.")
     ] = "scenario",
-    host_mismatch: Host = HostMismatch.REFUSE,
+    host_mismatch: Host = "refuse",
     strict: Strict = False,
     report: Out = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Compare two runs or two arms.
 
@@ -109,15 +91,13 @@ def compare(
     from serde_lab.gate.output.verdict_pages import render_comparison
 
     by = frozenset({group_by} & {"phase", "commit"})
-    options = CompareOptions(
-        metrics=tuple(metric or ()), by=by, host_mismatch=cast(Any, host_mismatch.value)
-    )
+    options = CompareOptions(metrics=tuple(metric or ()), by=by, host_mismatch=host_mismatch)
     places = NamedFolders(results, baselines or results / "baselines")
     found = compared(before, after, places, options, arms=tuple(arm or ()))
     emit(
         render_comparison(
             found,
-            cast(Any, format.value),
+            format,
             only_changed=only_changed,
             sort=cast(Any, sort),
             group_by=cast(Any, group_by),
@@ -144,7 +124,7 @@ def gate(
             help="Judge these arms only. Self-test: slow the first, and judge the others beside it."
         ),
     ] = None,
-    host_mismatch: Host = HostMismatch.REFUSE,
+    host_mismatch: Host = "refuse",
     shared: Annotated[
         bool,
         typer.Option(
@@ -173,7 +153,7 @@ def gate(
         Path | None,
         typer.Option(help="Self-test: use the rounds in this file, and measure nothing."),
     ] = None,
-    format: Annotated[GateFormat, typer.Option(help="Output format.")] = GateFormat.TABLE,
+    format: Annotated[GateFormat, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Judge a run against its baseline.
 
@@ -203,7 +183,7 @@ def gate(
             judge=pool,
             results=results,
         )
-        return run_self_test(options, format.value)
+        return run_self_test(options, format)
     from serde_lab.gate.baseline.store import find
     from serde_lab.gate.gating import gate_measured, gate_run
     from serde_lab.gate.output.documents import gate_document
@@ -212,7 +192,7 @@ def gate(
     from serde_lab.scenario.loading import load_scenario
 
     folder = baselines or results / "baselines"
-    mismatch = cast(Any, "shared" if shared else host_mismatch.value)
+    mismatch: HostMismatch = "shared" if shared else host_mismatch
     judge = partial(
         gate_run, folder=folder, baseline=baseline, host_mismatch=mismatch, strict=strict
     )
@@ -223,7 +203,7 @@ def gate(
         judged = gate_measured(_measurer(scenario, results), judge, arm or ())
     else:
         judged = judge(named_run(run, results), arm or ())
-    emit(render_gate(judged, cast(Any, format.value)))
+    emit(render_gate(judged, format))
     write_page(report, gate_document(judged))
     return judged.exit_status
 
@@ -284,7 +264,7 @@ class SelfTestOptions:
     results: Path
 
 
-def run_self_test(options: SelfTestOptions, format: str) -> int:
+def run_self_test(options: SelfTestOptions, format: GateFormat) -> int:
     """Record or read a pool, judge it and print the result; returns 0 if both bounds hold."""
     from serde_lab.gate.decision import Policy
     from serde_lab.gate.output.list_pages import render_self_test
@@ -303,7 +283,7 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
     if not pool.rounds:
         raise RunError("the self-test measured no round", "--minutes gives it more time")
     policy = Policy.from_table(scenario.to_json()["gate"])
-    emit(render_self_test(found := self_test(pool, AB_LOOKS, policy), cast(Any, format)))
+    emit(render_self_test(found := self_test(pool, AB_LOOKS, policy), format))
     return found.exit_status
 
 

@@ -41,7 +41,7 @@ def list_(
             help="List the strategies, plug-ins included, with the types that each supports.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """List scenarios, runs or strategies."""
     if runs and strategies:
@@ -73,7 +73,7 @@ def _list_strategies(format: Format) -> None:
     from serde_lab.serde.registry import describe, names
 
     found = [describe(name) for name in names()]
-    if format is Format.JSON:
+    if format == "json":
         print_json([asdict(one) for one in found])
         return
     columns = ["strategy", "module", "executions", "rows a frame", "types", "losses"]
@@ -100,7 +100,7 @@ def _types(one: Description) -> str:
 def show(
     run: RunName = "latest",
     results: Results = Path("results"),
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Print the results of a run.
 
@@ -122,7 +122,7 @@ def show(
             f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` continues it",
             style="yellow",
         )
-    if format is Format.JSON:
+    if format == "json":
         print_json(summarise(loaded))
     else:
         print_run(loaded, format)

@@ -141,7 +141,7 @@ def run(
         bool,
         typer.Option("--isolate-peers", help="Run peers in a separate Spark session."),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Measure scenarios.
 
@@ -247,13 +247,13 @@ def _measure(
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
-    if format is Format.JSON:
+    if format == "json":
         print_json(summarise(loaded))
     else:
         print_run(loaded, format)
     say(f"results: {outcome.path}")
     # standard output may be JSON, CSV or Markdown
-    tell = emit_line if format is Format.TABLE else say
+    tell = emit_line if format == "table" else say
     tell(f"report: {write_report(loaded, reports, None, 'html', None)}")
     return outcome.exit_status
 

@@ -164,14 +164,14 @@ def print_run(run: Run, form: Format) -> None:
     of raw values.
     """
     values = run_values(run)
-    if form is Format.CSV:
+    if form == "csv":
         print_rows(*raw_table(values), form)
         return
     name = f"{run.header.scenario} {run.header.run}"
     arms = arm_rows(values.summary)
     if not values.derived.codec_costs:
         print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
-    elif form is Format.TABLE:
+    elif form == "table":
         emit_line(name)
     for row in arms:
         if row.remark or row.doubt:

@@ -60,7 +60,7 @@ def compact(
     master: Annotated[str, typer.Option(help="Spark master, by default local mode.")] = "",
     merger: MergerOption = None,
     drop: DropOption = False,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> int:
     """Merge log files into base files.
 
@@ -91,7 +91,7 @@ def clean(
         int, typer.Option(min=1, help="Number of latest commits whose file slices stay.")
     ] = 10,
     drop: DropOption = False,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> int:
     """Remove file slices of old commits."""
     from serde_lab.pipeline.commit.table_services import clean_now
@@ -116,7 +116,7 @@ def archive(
         int, typer.Option("--max", min=1, help="Archive if there are more commits than this.")
     ] = 30,
     drop: DropOption = False,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> int:
     """Move old instants to the archived timeline."""
     from serde_lab.pipeline.commit.table_services import archive_now
@@ -141,7 +141,7 @@ def resize_buckets(
         float,
         typer.Option(min=0, metavar="MIB", help="Merge neighbouring buckets smaller than this."),
     ] = 24.0,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> int:
     """Split and merge buckets by size.
 
@@ -158,7 +158,7 @@ def resize_buckets(
     return _say(format, f"resized buckets in instant {done.time}", {"resized": done.time})
 
 
-def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
+def rollback(path: Path_, drop: DropOption = False, format: FormatOption = "table") -> int:
     """Roll back the instants of failed writers.
 
     Their pending cleans are completed instead, and so are instants in which a stream has stored batches.
@@ -183,7 +183,7 @@ def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Forma
     return _say(format, words, found)
 
 
-def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int:
+def drop_metadata_table(path: Path_, format: FormatOption = "table") -> int:
     """Remove Apache Hudi's metadata table.
 
     The lab can then write the table. The rows do not change. If Apache Hudi writes the table again, set
@@ -223,7 +223,7 @@ def _open(path: str, drop_metadata_table: bool = False) -> HoodieTable:
 
 
 def _say(format: Format, words: str, found: dict[str, object]) -> int:
-    if format is Format.JSON:
+    if format == "json":
         print_json(found)
     else:
         emit_line(words)

@@ -337,6 +337,12 @@ def test_1_results_that_cannot_be_written(call: Call, scenario_file: Write) -> N
     assert "taken" in said.sentence
 
 
+def test_a_choice_that_is_not_offered_is_answered_by_those_that_are(call: Call) -> None:
+    said = call("list", "--format", "xx")
+    assert said.status == 2
+    assert "'--format': 'xx' is not one of 'table', 'json', 'csv', 'md'" in said.sentence
+
+
 def test_what_is_not_foreseen_is_one_sentence_too(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
