@@ -39,7 +39,7 @@ STEPS = (
         "Arrow and C++",
         "the lab's writer, in Python over Arrow, in place of Hudi's; records stay Spark's",
     ),
-    ("the record format", "the strategy's own records in place of Spark's rows"),
+    ("records in frames", "the strategy's own records, many in a frame, in place of Spark's rows"),
     ("reading the source", "tasks read the Parquet files themselves, not Spark"),
     ("plain bytes", "frames cross Spark's shuffle as the bytes of an RDD, not as a column"),
 )

@@ -268,7 +268,7 @@ def test_sides_and_idle_slots_add_up_to_the_seconds(ladder: Page) -> None:
 
 
 def test_the_stages_of_a_peer_are_one_panel_of_the_whole() -> None:
-    run = load_run(REPOSITORY / "results/reference/beside_hudi/20261122T153931Z")
+    run = load_run(REPOSITORY / "results/reference/beside_hudi/20261127T012601Z")
     facts = run_values(run)
     section = time_section(facts)
     assert section is not None
