@@ -25,6 +25,7 @@ from tpch.generator import TABLES
 FOLDER = Path(__file__).parents[2] / "scenarios"
 NAMES = [file.stem for file in scenario_files(FOLDER)]
 README = (FOLDER / "README.md").read_text()
+HOME = (FOLDER.parent / "README.md").read_text()
 
 
 def test_the_folder_holds_toml_and_the_page_only() -> None:
@@ -120,11 +121,13 @@ def test_every_key_is_explained_and_no_other() -> None:
     assert all(len(keys) == len(set(keys)) for keys in documented.values())
 
 
-def test_the_example_of_the_page_is_a_scenario() -> None:
-    example = README.split("## A scenario of your own data")[1]
-    lines = [line[4:] for line in example.splitlines() if line.startswith("    ") or not line]
-    scenario = parse_scenario(tomllib.loads("\n".join(lines)), default_name="example")
+def test_the_example_of_the_pages_is_a_scenario() -> None:
+    home = HOME.split("## Your own data")[1].split("    python -m")[0]
+    later = README.split("## A scenario of your own data")[1]
+    text = "\n".join(line[4:] for line in f"{home}\n{later}".splitlines() if line[:4] == "    ")
+    scenario = parse_scenario(tomllib.loads(text), default_name="example")
     assert scenario.ordering == ("updated_at",)
+    assert len(scenario.commits) == 2
 
 
 def test_the_tables_are_those_of_tpch() -> None:
