@@ -33,6 +33,7 @@ from serde_lab.pipeline.options.service import LOCK_WAIT
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
 from serde_lab.streams.options import IDENTIFIER, OPERATION, TAKES_OVER, StreamOptions
+from serde_lab.table.services.rollback import late_completions
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import (
@@ -277,8 +278,14 @@ class StreamWriter:
         )
 
     def _is_stored(self, batch: MicroBatch, table: HoodieTable | None) -> bool:
-        last = None if table is None else newest_checkpoint(table, self.options.identifier)
-        return is_stored(batch, self.options, last)
+        if table is None:
+            return is_stored(batch, self.options, None)
+        if not is_stored(batch, self.options, newest_checkpoint(table, self.options.identifier)):
+            return False
+        # a commit that landed after it was rolled back names the batch too, but its files are gone
+        late = late_completions(table)
+        last = newest_checkpoint(table, self.options.identifier, late)
+        return not late or is_stored(batch, self.options, last)
 
     def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite | None:
         """The prepared write, with the table locked until `held` ends; None if the batch is stored."""

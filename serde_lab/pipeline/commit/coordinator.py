@@ -279,9 +279,7 @@ class Coordinator:
             try:
                 if instant.completion_time is None:
                     instant = replace(instant, completion_time=timeline.completion_time(instant))
-                done = timeline.create_completed(instant, content)
-                self._still_ours(done)
-                return done
+                return timeline.create_completed(instant, content)
             except (ConcurrentWrite, StorageError) as error:
                 landed = self._landed(instant, content)
                 if landed is not None:
@@ -289,15 +287,6 @@ class Coordinator:
                 if isinstance(error, ConcurrentWrite) or tried == COMMIT_TRIES:
                     raise
         raise AssertionError("every try returns or raises")
-
-    def _still_ours(self, done: Instant) -> None:
-        """Take a completed file back that landed after another writer had rolled the instant back."""
-        timeline = self.table.timeline()
-        try:
-            timeline.check_inflight(done)
-        except ConcurrentWrite:
-            timeline.delete(done)
-            raise
 
     def _landed(self, instant: Instant, content: bytes) -> Instant | None:
         """The completed instant if the storage wrote it but reported a failure; otherwise None.

@@ -277,10 +277,11 @@ def visibility_of(
     """The visibility that the instants of the active timeline imply."""
     known = tuple(instants)
     done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
-    # the active timeline starts at its first write, not counting instants that savepoints keep there
+    # the active timeline starts at its first write, not counting instants that savepoints keep there; if a
+    # restore has left no others, all before the last of them were archived
     kept = {i.time for i in known if i.action == "savepoint"}
-    writes = (i.time for i in known if i.completed_action in WRITE_ACTIONS)
-    start = min((time for time in writes if time not in kept), default="")
+    writes = {i.time for i in known if i.completed_action in WRITE_ACTIONS}
+    start = min(writes - kept) if writes - kept else max(writes, default="")
     return Visibility(
         completion_times={i.time: i.completion_time or i.time for i in done},
         start=start,

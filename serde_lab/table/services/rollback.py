@@ -42,7 +42,12 @@ from serde_lab.table.timeline.checkpoints import (
     remove_late_manifests,
     remove_unnamed,
 )
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
+from serde_lab.table.timeline.timeline import (
+    WRITE_ACTIONS,
+    Instant,
+    Timeline,
+    parse_instant_name,
+)
 
 ROLLBACK = "rollback"
 _SCHEDULED = frozenset({"compaction", "logcompaction"})
@@ -90,6 +95,48 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
                 f"{pending.time}; only that writer can finish it"
             )
     return tuple(undone)
+
+
+def late_completions(table: HoodieTable) -> tuple[Instant, ...]:
+    """Completed instants that were rolled back before: their data files are gone.
+
+    The put of a completed file may be carried out long after it was given up. Nothing else of such an instant
+    is on the timeline, and a rollback names it.
+    """
+    timeline = table.timeline()
+    instants = timeline.instants()
+    rollbacks = [i for i in instants if i.is_completed and i.action == ROLLBACK]
+    if not rollbacks:
+        return ()
+    begun = {i.time for i in _files_of_timeline(table) if not i.is_completed}
+    found = [i for i in instants if i.completed_action in WRITE_ACTIONS and i.time not in begun]
+    undone = {time for one in rollbacks for time in _undone_by(timeline, one)} if found else set()
+    return tuple(i for i in found if i.time in undone)
+
+
+def _remove_late_completions(table: HoodieTable) -> None:
+    """Remove them, and all but the last of several completed files of an instant."""
+    timeline = table.timeline()
+    counts = {(i.time, i.action): i for i in timeline.instants() if i.is_completed}
+    for file in _files_of_timeline(table):
+        if file.is_completed and file != counts.get((file.time, file.action), file):
+            timeline.delete(file)
+    for late in late_completions(table):
+        timeline.delete(late)
+
+
+def _files_of_timeline(table: HoodieTable) -> list[Instant]:
+    timeline = table.timeline()
+    names = table.storage.list_names(timeline.folder)
+    parsed = (parse_instant_name(name, timeline.layout_version) for name in names)
+    return [instant for instant in parsed if instant is not None]
+
+
+def _undone_by(timeline: Timeline, rollback: Instant) -> list[str]:
+    content = timeline.read_if_present(rollback)
+    if not content:
+        return []
+    return list(read_single(content, timeline.path(rollback)).get("commitsRollback") or ())
 
 
 def _has_logs(table: HoodieTable, compaction: Instant) -> bool:
@@ -324,11 +371,13 @@ class Recovered:
 
 
 def recover(table: HoodieTable) -> Recovered:
-    """Roll back every pending write of a dead writer, and finish every pending clean.
+    """Roll back every pending write of a dead writer, and finish every pending clean; what completed too late
+    goes.
 
     Of an instant with stored micro-batches only the unfinished batch is undone. Raises TableError for a
     pending instant that only its own writer can finish.
     """
+    _remove_late_completions(table)
     rolled_back = rollback_pending(table)
     cleaned = finish_pending_cleans(table)
     left = table.timeline().pending()

@@ -206,9 +206,11 @@ def checkpoints_in(metadata: CommitMetadata, where: str) -> dict[str, Checkpoint
     return found
 
 
-def newest_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
+def newest_checkpoint(
+    table: HoodieTable, identifier: str, but: Collection[Instant] = ()
+) -> Checkpoint | None:
     """The identifier's last stored batch, in a pending instant or on the active timeline; None if neither
-    has one.
+    has one. Completed instants of `but` do not count.
     """
     # the pending instant comes first: if it completes meanwhile, the timeline has its batches
     shared = shared_instant(table)
@@ -218,6 +220,8 @@ def newest_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
         if found is not None:
             return found
     for instant in reversed(table.timeline().completed()):
+        if instant in but:
+            continue
         found = _stored_in(table, instant).get(identifier)
         if found is not None:
             return found

@@ -74,14 +74,14 @@ class Timeline:
     def instants(self) -> tuple[Instant, ...]:
         """All instants of the active timeline by time, each in its latest state."""
         furthest: dict[tuple[str, str], Instant] = {}
-        order = ("requested", "inflight", "completed")
         for name in self._storage.list_names(self.folder):
             found = parse_instant_name(name, self.layout_version)
             if found is None:
                 continue
             key = (found.time, found.completed_action)
             known = furthest.get(key)
-            if known is None or order.index(found.state) > order.index(known.state):
+            # of two completed files the later one counts: the put of the other had been given up
+            if known is None or _reached(found) > _reached(known):
                 furthest[key] = found
         return tuple(sorted(furthest.values(), key=lambda instant: (instant.time, instant.action)))
 
@@ -145,7 +145,8 @@ class Timeline:
         """Complete the instant, which makes it visible to readers: at its completion time if it has one, else
         now. It must still be inflight.
 
-        Raises ConcurrentWrite if it is not, or if someone else completed it.
+        Raises ConcurrentWrite if it is not, or if someone else completed it. A file that lands after another
+        writer has rolled the instant back is taken back.
         """
         self.check_inflight(instant)
         completion = instant.completion_time or self.completion_time(instant)
@@ -154,6 +155,11 @@ class Timeline:
             raise ConcurrentWrite(
                 f"{self._storage.url}: instant {instant.time} was completed by another writer"
             )
+        try:
+            self.check_inflight(instant)
+        except ConcurrentWrite:
+            self.delete(done)
+            raise
         return done
 
     def read(self, instant: Instant) -> bytes:
@@ -170,6 +176,11 @@ class Timeline:
 
     def path(self, instant: Instant) -> str:
         return f"{self.folder}/{instant_name(instant, self.layout_version)}"
+
+
+def _reached(instant: Instant) -> tuple[int, str]:
+    states = ("requested", "inflight", "completed")
+    return states.index(instant.state), instant.completion_time or ""
 
 
 def instant_name(instant: Instant, layout_version: int) -> str:
