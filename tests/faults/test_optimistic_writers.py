@@ -483,6 +483,43 @@ def test_a_column_that_another_writer_adds_meanwhile_stays(tmp_path: Path) -> No
     nothing_is_left(storage)
 
 
+def write_number(
+    storage: Storage, key: str, number: pa.Array, between: Callable[[], object], **options: str
+) -> Commit:
+    rows = pa.table({"p": [key], "k": [key], "ts": [5], "v": ["new"], "n": number})
+    if "serde_lab.partial_updates" in options:
+        rows = rows.drop_columns(["v"])
+    given = {**OPTIONS, **OPTIMISTIC, "hoodie.datasource.write.table.type": MOR, **options}
+    stored = table_to_write(storage)
+    parsed = parse_options(given, None if stored is None else stored.config)
+    prepared = PreparedWrite.of(storage, rows.schema, parsed)
+    return prepared.commit(Between(rows.to_batches(), between))
+
+
+@pytest.mark.parametrize("first", ["wider", "partial"])
+def test_a_column_does_not_become_wider_beside_partial_updates_of_it(
+    first: str, tmp_path: Path
+) -> None:
+    storage = Storage.open(tmp_path)
+    narrow, wide = pa.array([7], pa.int32()), pa.array([1 << 40], pa.int64())
+
+    def partial(between: Callable[[], object] = lambda: None) -> Commit:
+        options = {"serde_lab.partial_updates": "true"}
+        return write_number(storage, "a", narrow, between, **options)
+
+    def wider(between: Callable[[], object] = lambda: None) -> Commit:
+        return write_number(storage, "b", wide, between)
+
+    for key in "ab":
+        write_number(storage, key, narrow, lambda: None)
+    with pytest.raises(WriteConflict, match="'n' became wider since our instant"):
+        wider(partial) if first == "partial" else partial(wider)
+    schema = HoodieTable.open(storage).data_schema()
+    assert schema is not None
+    assert schema.field("n").type == (pa.int32() if first == "partial" else pa.int64())
+    nothing_is_left(storage)
+
+
 BASE, LOG = ("+marker", "+base file"), ("+marker", "+log file")
 NEW = ("+partition metadata", *BASE)
 COURSES = (

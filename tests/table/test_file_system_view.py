@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from serde_lab.errors import TableError
@@ -144,4 +146,7 @@ def test_a_savepoint_does_not_start_the_timeline() -> None:
     ]
     later = [Instant(t(9), "commit", "completed", t(9))]
     assert visibility_of([*kept, *later]).start == t(9)
+    # a restore to the savepoint leaves no other write: what is older was archived, and is visible
+    second = [replace(instant, time=t(3)) for instant in kept]
+    assert visibility_of([*kept, *second]).completion_of(t(2)) is not None
     assert Visibility({}, "").completion_of(t(1)) is None
