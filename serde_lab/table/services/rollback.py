@@ -117,12 +117,18 @@ def late_completions(table: HoodieTable) -> tuple[Instant, ...]:
 def _remove_late_completions(table: HoodieTable) -> None:
     """Remove them, and all but the last of several completed files of an instant."""
     timeline = table.timeline()
-    counts = {(i.time, i.action): i for i in timeline.instants() if i.is_completed}
-    for file in _files_of_timeline(table):
-        if file.is_completed and file != counts.get((file.time, file.action), file):
+    done = [file for file in _files_of_timeline(table) if file.is_completed]
+    last = {(file.time, file.action): file for file in sorted(done, key=_completion)}
+    for file in done:
+        if file != last[file.time, file.action]:
             timeline.delete(file)
-    for late in late_completions(table):
-        timeline.delete(late)
+    if any(file.action == ROLLBACK for file in done):
+        for late in late_completions(table):
+            timeline.delete(late)
+
+
+def _completion(instant: Instant) -> str:
+    return instant.completion_time or ""
 
 
 def _files_of_timeline(table: HoodieTable) -> list[Instant]:
