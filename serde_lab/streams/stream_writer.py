@@ -278,14 +278,13 @@ class StreamWriter:
         )
 
     def _is_stored(self, batch: MicroBatch, table: HoodieTable | None) -> bool:
-        if table is None:
-            return is_stored(batch, self.options, None)
-        if not is_stored(batch, self.options, newest_checkpoint(table, self.options.identifier)):
-            return False
+        identifier = self.options.identifier
+        last = None if table is None else newest_checkpoint(table, identifier)
+        stored = is_stored(batch, self.options, last)
         # a commit that landed after it was rolled back names the batch too, but its files are gone
-        late = late_completions(table)
-        last = newest_checkpoint(table, self.options.identifier, late)
-        return not late or is_stored(batch, self.options, last)
+        if stored and table is not None and (late := late_completions(table)):
+            return is_stored(batch, self.options, newest_checkpoint(table, identifier, late))
+        return stored
 
     def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite | None:
         """The prepared write, with the table locked until `held` ends; None if the batch is stored."""

@@ -213,7 +213,9 @@ class HoodieTable:
         With `requested_by`, as they were before anything was requested later, if any write states them. If
         none states any at all, those of the newest base file. Raises as `schema_statement`.
         """
-        stated = self.schema_statement(requested_by) or self.schema_statement()
+        stated = self.schema_statement(requested_by)
+        if stated is None and requested_by:
+            stated = self.schema_statement()
         if stated is not None:
             instant, text = stated
             return data_schema(avro_to_arrow(json_object(text, f"instant {instant}: its schema")))

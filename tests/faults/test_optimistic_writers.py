@@ -463,10 +463,19 @@ def write_wider(
 ) -> Commit:
     """A row with a column more."""
     rows = pa.table({"p": ["wide"], "k": ["w"], "ts": [1], "v": ["wide"], column: [1]})
-    given = {**OPTIONS, **OPTIMISTIC, "hoodie.write.set.null.for.missing.columns": "true"}
+    return write_table(
+        storage, rows, between, {"hoodie.write.set.null.for.missing.columns": "true"}
+    )
+
+
+def write_table(
+    storage: Storage, rows: pa.Table, between: Callable[[], object], options: Mapping[str, str]
+) -> Commit:
+    """Rows of any columns."""
     stored = table_to_write(storage)
-    options = parse_options(given, None if stored is None else stored.config)
-    prepared = PreparedWrite.of(storage, rows.schema, options)
+    given = {**OPTIONS, **OPTIMISTIC, **options}
+    parsed = parse_options(given, None if stored is None else stored.config)
+    prepared = PreparedWrite.of(storage, rows.schema, parsed)
     return prepared.commit(Between(rows.to_batches(), between))
 
 
@@ -489,11 +498,9 @@ def write_number(
     rows = pa.table({"p": [key], "k": [key], "ts": [5], "v": ["new"], "n": number})
     if "serde_lab.partial_updates" in options:
         rows = rows.drop_columns(["v"])
-    given = {**OPTIONS, **OPTIMISTIC, "hoodie.datasource.write.table.type": MOR, **options}
-    stored = table_to_write(storage)
-    parsed = parse_options(given, None if stored is None else stored.config)
-    prepared = PreparedWrite.of(storage, rows.schema, parsed)
-    return prepared.commit(Between(rows.to_batches(), between))
+    return write_table(
+        storage, rows, between, {"hoodie.datasource.write.table.type": MOR, **options}
+    )
 
 
 @pytest.mark.parametrize("first", ["wider", "partial"])

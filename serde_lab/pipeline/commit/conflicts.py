@@ -26,8 +26,8 @@ import pyarrow as pa
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import WriteConflict
 from serde_lab.pipeline.options.write import WriteOptions
+from serde_lab.pipeline.source.schema import changed_in_partial_rows
 from serde_lab.table.files.base_file import data_schema
-from serde_lab.table.files.log_records import columns_of_partial_rows
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.index_kind import COVERS_LOGS
 from serde_lab.table.storage.lock import LockSettings
@@ -175,26 +175,16 @@ class Since:
         of them made a column wider of which the other logged partial rows.
         """
         stated = self._later_schema(table, schema, instant)
-        if stated and self.columns is not None and table.config.is_mor:
-            now = data_schema(avro_to_arrow(json_object(stated, "our schema")))
-            self._check_partial_rows(table, now, instant)
-        return stated
-
-    def _check_partial_rows(self, table: HoodieTable, now: pa.Schema, instant: Instant) -> None:
-        """As for one writer at a time (`pipeline.source.schema`): not every reader would convert them."""
-        known = self.columns or pa.schema([])
-        shared = [field for field in known if field.name in now.names]
-        wider = {field.name for field in shared if now.field(field.name).type != field.type}
-        if not wider:
-            return
-        view = table.view(own_instant=instant.time)
-        logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
-        if held := wider & set(columns_of_partial_rows(table.storage, logs, view.visibility)):
+        if not stated or self.columns is None:
+            return stated
+        now = data_schema(avro_to_arrow(json_object(stated, "our schema")))
+        for field in changed_in_partial_rows(table, self.columns, now, instant.time):
             raise WriteConflict(
-                f"{table.storage.url}: column {min(held)!r} became wider since our instant {instant.time}"
+                f"{table.storage.url}: column {field.name!r} became wider since our instant {instant.time}"
                 " began, and logs hold partial updates of it; ours is rolled back",
                 hint="compact the table, and write again",
             )
+        return stated
 
     def _later_schema(self, table: HoodieTable, schema: str, instant: Instant) -> str:
         columns = table.data_schema()

@@ -181,20 +181,29 @@ def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) 
     """Refuse a type change for a column in partial log blocks: Apache Hudi 1.2.0 reads their bytes as the
     new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml).
     """
-    changed = [field for field in stored if data.field(field.name).type != field.type]
+    for field in changed_in_partial_rows(table, stored, data):
+        raise SchemaError(
+            f"column {field.name!r} of the table is of type {field.type} and would become"
+            f" {data.field(field.name).type}, but logs hold partial updates of it, which other readers"
+            " would not convert",
+            hint="compact the table first",
+        )
+
+
+def changed_in_partial_rows(
+    table: HoodieTable, before: pa.Schema, now: pa.Schema, own_instant: str | None = None
+) -> list[pa.Field]:
+    """The columns of `before` that have another type in `now` and are in partial log blocks; those of the
+    pending `own_instant` count too.
+    """
+    shared = [field for field in before if field.name in now.names]
+    changed = [field for field in shared if now.field(field.name).type != field.type]
     if not changed or not table.config.is_mor:
-        return
-    view = table.view()
+        return []
+    view = table.view(own_instant=own_instant)
     logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
     held = columns_of_partial_rows(table.storage, logs, view.visibility)
-    for field in changed:
-        if field.name in held:
-            raise SchemaError(
-                f"column {field.name!r} of the table is of type {field.type} and would become"
-                f" {data.field(field.name).type}, but logs hold partial updates of it, which other readers"
-                " would not convert",
-                hint="compact the table first",
-            )
+    return [field for field in changed if field.name in held]
 
 
 def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:

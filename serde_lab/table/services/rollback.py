@@ -9,12 +9,14 @@ also finds files of a writer without markers. A replacecommit's new rings and bu
 
 An instant in which micro-batches are stored is never rolled back: only the files of the unfinished batch are
 removed, and the caller commits the others.
+
+A completed file may also land after its instant was rolled back; `recover` removes it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,7 +48,7 @@ from serde_lab.table.timeline.timeline import (
     WRITE_ACTIONS,
     Instant,
     Timeline,
-    parse_instant_name,
+    latest,
 )
 
 ROLLBACK = "rollback"
@@ -104,38 +106,26 @@ def late_completions(table: HoodieTable) -> tuple[Instant, ...]:
     is on the timeline, and a rollback names it.
     """
     timeline = table.timeline()
-    instants = timeline.instants()
-    rollbacks = [i for i in instants if i.is_completed and i.action == ROLLBACK]
-    if not rollbacks:
-        return ()
-    begun = {i.time for i in _files_of_timeline(table) if not i.is_completed}
-    found = [i for i in instants if i.completed_action in WRITE_ACTIONS and i.time not in begun]
-    undone = {time for one in rollbacks for time in _undone_by(timeline, one)} if found else set()
-    return tuple(i for i in found if i.time in undone)
+    return _late_among(timeline, timeline.files())
+
+
+def _late_among(timeline: Timeline, files: Sequence[Instant]) -> tuple[Instant, ...]:
+    begun = {one.time for one in files if not one.is_completed}
+    done = [one for one in latest(files) if one.is_completed]
+    found = [one for one in done if one.action in WRITE_ACTIONS and one.time not in begun]
+    rollbacks = [one for one in done if one.action == ROLLBACK] if found else []
+    undone = {time for one in rollbacks for time in _undone_by(timeline, one)}
+    return tuple(one for one in found if one.time in undone)
 
 
 def _remove_late_completions(table: HoodieTable) -> None:
     """Remove them, and all but the last of several completed files of an instant."""
     timeline = table.timeline()
-    done = [file for file in _files_of_timeline(table) if file.is_completed]
-    last = {(file.time, file.action): file for file in sorted(done, key=_completion)}
-    for file in done:
-        if file != last[file.time, file.action]:
-            timeline.delete(file)
-    if any(file.action == ROLLBACK for file in done):
-        for late in late_completions(table):
-            timeline.delete(late)
-
-
-def _completion(instant: Instant) -> str:
-    return instant.completion_time or ""
-
-
-def _files_of_timeline(table: HoodieTable) -> list[Instant]:
-    timeline = table.timeline()
-    names = table.storage.list_names(timeline.folder)
-    parsed = (parse_instant_name(name, timeline.layout_version) for name in names)
-    return [instant for instant in parsed if instant is not None]
+    files = timeline.files()
+    counts = set(latest(files))
+    superseded = [one for one in files if one.is_completed and one not in counts]
+    for gone in (*superseded, *_late_among(timeline, files)):
+        timeline.delete(gone)
 
 
 def _undone_by(timeline: Timeline, rollback: Instant) -> list[str]:

@@ -73,17 +73,13 @@ class Timeline:
 
     def instants(self) -> tuple[Instant, ...]:
         """All instants of the active timeline by time, each in its latest state."""
-        furthest: dict[tuple[str, str], Instant] = {}
-        for name in self._storage.list_names(self.folder):
-            found = parse_instant_name(name, self.layout_version)
-            if found is None:
-                continue
-            key = (found.time, found.completed_action)
-            known = furthest.get(key)
-            # of two completed files the later one counts: the put of the other had been given up
-            if known is None or _reached(found) > _reached(known):
-                furthest[key] = found
-        return tuple(sorted(furthest.values(), key=lambda instant: (instant.time, instant.action)))
+        return latest(self.files())
+
+    def files(self) -> tuple[Instant, ...]:
+        """All files of the active timeline, each as the instant in the state that it stands for."""
+        names = self._storage.list_names(self.folder)
+        found = (parse_instant_name(name, self.layout_version) for name in names)
+        return tuple(one for one in found if one is not None)
 
     def completed(self) -> tuple[Instant, ...]:
         """Completed instants whose data is visible, by completion time."""
@@ -178,9 +174,14 @@ class Timeline:
         return f"{self.folder}/{instant_name(instant, self.layout_version)}"
 
 
-def _reached(instant: Instant) -> tuple[int, str]:
+def latest(files: Iterable[Instant]) -> tuple[Instant, ...]:
+    """The instants that these files are of, by time, each in its latest state. Of two completed files the
+    later one counts: the put of the other had been given up.
+    """
     states = ("requested", "inflight", "completed")
-    return states.index(instant.state), instant.completion_time or ""
+    by_state = sorted(files, key=lambda one: (states.index(one.state), one.completion_time or ""))
+    found = {(one.time, one.completed_action): one for one in by_state}
+    return tuple(sorted(found.values(), key=lambda instant: (instant.time, instant.action)))
 
 
 def instant_name(instant: Instant, layout_version: int) -> str:
