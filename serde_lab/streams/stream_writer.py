@@ -33,7 +33,7 @@ from serde_lab.pipeline.options.service import LOCK_WAIT
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
 from serde_lab.streams.options import IDENTIFIER, OPERATION, TAKES_OVER, StreamOptions
-from serde_lab.table.services.rollback import late_completions
+from serde_lab.table.files.file_system_view import late_completions
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import (
@@ -281,9 +281,11 @@ class StreamWriter:
         identifier = self.options.identifier
         last = None if table is None else newest_checkpoint(table, identifier)
         stored = is_stored(batch, self.options, last)
-        # a commit that landed after it was rolled back names the batch too, but its files are gone
-        if stored and table is not None and (late := late_completions(table)):
-            return is_stored(batch, self.options, newest_checkpoint(table, identifier, late))
+        if stored and table is not None:
+            # a commit that landed after it was rolled back names the batch too, but its files are gone
+            timeline = table.timeline()
+            if late := late_completions(timeline, timeline.files()):
+                return is_stored(batch, self.options, newest_checkpoint(table, identifier, late))
         return stored
 
     def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite | None:

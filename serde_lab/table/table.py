@@ -22,8 +22,10 @@ from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
+    check_no_gap,
+    instants_to_look_up,
+    late_completions,
     list_table_files,
-    logs_of_unknown_age,
     replaced_file_groups,
     visibility_of,
 )
@@ -39,6 +41,7 @@ from serde_lab.table.timeline.timeline import (
     Instant,
     Timeline,
     json_object,
+    latest,
 )
 
 _EMPTY_FOLDERS = (
@@ -50,7 +53,7 @@ _EMPTY_FOLDERS = (
 _SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 _NUMBERED_SCHEMA = "latest_schema"
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
-"""Is there until the write that makes the table has completed."""
+"""Is there until the write that makes the table has completed: the properties that it gives the table."""
 
 
 class HoodieTable:
@@ -79,10 +82,11 @@ class HoodieTable:
             # written before the table exists, so that nobody sees the table without its rules
             rules = HashingConfig(config.bucket_expressions, config.bucket_count or 1)
             save_hashing_config(storage, rules)
-        if for_first_write and not cls.exists(storage):
-            storage.put_new(_FIRST_WRITE)
-        text = format_properties(to_properties(config), _comments("Properties saved on"))
-        if not storage.put_new(PROPERTIES_PATH, text.encode()):
+        text = format_properties(to_properties(config), _comments("Properties saved on")).encode()
+        if for_first_write and not cls.exists(storage) and not storage.put_new(_FIRST_WRITE, text):
+            # of a first writer that died before it made the table
+            storage.replace(_FIRST_WRITE, text)
+        if not storage.put_new(PROPERTIES_PATH, text):
             raise TableError(f"{storage.url}: there already is a table")
         return cls(storage, config)
 
@@ -105,8 +109,16 @@ class HoodieTable:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the write that made the table has not completed, nor any other one."""
-        return self.storage.exists(_FIRST_WRITE) and not self._was_written()
+        """Whether the write that made the table has not completed, nor any other one. A table that somebody
+        else made, where a first writer of ours died, has other properties."""
+        made = self.storage.get_if_present(_FIRST_WRITE)
+        if made is None or self._was_written():
+            return False
+        properties = parse_properties(made.decode(errors="replace"))
+        ours = (
+            from_properties(properties, self.storage.describe(_FIRST_WRITE)) if properties else None
+        )
+        return ours is not None and to_properties(ours) == to_properties(self.config)
 
     def first_write_completed(self) -> None:
         """From now on the table stays, whatever happens to a write."""
@@ -184,18 +196,19 @@ class HoodieTable:
         `as_of` is a completion time; in table version 6, which stores none, an instant time.
         """
         timeline = self.timeline()
-        instants = timeline.instants()
+        instants = _counting(timeline)
         # the timeline is read before the files, so a commit in between stays invisible as a whole
         files = list_table_files(self.storage)
-        while _cleans(now := timeline.instants()) != _cleans(instants):
-            # a clean in between may have taken files that belong to the older timeline
+        while _were_removed(instants, now := _counting(timeline)):
             instants, files = now, list_table_files(self.storage)
         visibility = visibility_of(instants, as_of, requested_by)
         if own_instant is not None:
             done = {**visibility.completion_times, own_instant: own_instant}
             visibility = replace(visibility, completion_times=done)
-        if self.config.layout_version == 2 and (unknown := logs_of_unknown_age(files, visibility)):
-            archived = LsmHistory(self.storage, self.config.history_folder).completions(unknown)
+        if self.config.layout_version == 1:
+            check_no_gap(files, instants, visibility)
+        elif silent := instants_to_look_up(files, visibility):
+            archived = LsmHistory(self.storage, self.config.history_folder).completions(silent)
             done = {**archived, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
@@ -225,13 +238,16 @@ class HoodieTable:
         return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
 
     def schema_statement(self, requested_by: str = "") -> tuple[str, str] | None:
-        """The time of the latest write that states a schema, and that Avro schema; None if none does.
+        """The time of the completed write that states a schema and began last, and that Avro schema; None if
+        none does.
 
         With `requested_by`, of those that were requested by that time. Raises TableError for a table of
-        Hudi's schema on read, whose columns are known by numbers: they may have been renamed.
+        Hudi's schema on read, whose columns are known by numbers: they may have been renamed. Source:
+        TableSchemaResolver, and hudi-rs.
         """
         stated: tuple[str, str] | None = None
-        for instant in reversed(self.timeline().completed()):
+        by_time = sorted(self.timeline().completed(), reverse=True)
+        for instant in by_time:
             if requested_by and instant.time > requested_by:
                 continue
             metadata = self.commit_metadata(instant)
@@ -272,8 +288,20 @@ class HoodieTable:
         return HoodieTable.open(self.storage)
 
 
-def _cleans(instants: Sequence[Instant]) -> list[Instant]:
-    return [instant for instant in instants if instant.action == "clean"]
+def _counting(timeline: Timeline) -> tuple[Instant, ...]:
+    """The instants of the active timeline, without those that completed after they were rolled back."""
+    files = timeline.files()
+    late = late_completions(timeline, files)
+    return tuple(instant for instant in latest(files) if instant not in late)
+
+
+def _were_removed(before: Sequence[Instant], now: Sequence[Instant]) -> bool:
+    """Whether files or instants of the timeline `before` may be gone: there was a clean, an archiving or a
+    rollback meanwhile. A listing beside an archiving may lack an instant and have an older one."""
+    left = {(instant.time, instant.completed_action) for instant in now}
+    cleans = [[one for one in listed if one.action == "clean"] for listed in (before, now)]
+    gone = any((instant.time, instant.completed_action) not in left for instant in before)
+    return gone or cleans[0] != cleans[1]
 
 
 def _is_of_metadata_table(key: str) -> bool:

@@ -205,8 +205,11 @@ class _Draw:
         return not (topology == "bloom" and leaves and kind.merge_on_read)
 
     def _evolve(self) -> None:
-        """Sometimes: a column more, one that is wider, or another order."""
+        """Sometimes: a column more, one that is wider, or another order; seldom one that marks deletes."""
         random = self.random
+        if not self.marks and not self.kind.is_global and random.random() < 0.06:
+            self.marks = (_DELETED,)
+            self.columns[_DELETED] = _DELETED
         if random.random() < 0.2:
             new = [name for name in PLAIN if name not in self.columns]
             self.columns[random.choice(new)] = ""

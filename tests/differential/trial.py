@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.differential.columns import line
-from tests.differential.history import History
+from tests.differential.columns import MARKS, line
+from tests.differential.history import History, Step, wider
 from tests.differential.model import Model
 from tests.differential.readers import NOW, View, last_instant, read
 from tests.differential.writers import ByHudi, FailedError, InProcess, OnSpark, Writer
@@ -30,8 +30,10 @@ NOBODY = "nobody"
 """Reads a table that could not be written."""
 
 NULL_DELETE = "a marked delete with a null ordering value"
-WIDER_AFTER_PARTIAL = "a column that becomes wider after a partial log block"
-REFUSALS = {NULL_DELETE: "marked as deletes", WIDER_AFTER_PARTIAL: "logs hold partial updates"}
+MISREAD_IN_PARTIAL = (
+    "a column that becomes wider, or comes to mark deletes, after a partial log block"
+)
+REFUSALS = {NULL_DELETE: "marked as deletes", MISREAD_IN_PARTIAL: "logs hold partial updates"}
 """What the lab refuses of what is drawn, and a part of what it says then."""
 
 GONE = ("its files may be gone", "need were cleaned", "which the lab does not read")
@@ -111,7 +113,7 @@ class Trial:
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
             except FailedError as exc:
-                if not self._is_refusal(number, str(exc)):
+                if not self._is_refusal(number, model, str(exc)):
                     return [Difference(number, who, NOBODY, failed=str(exc))]
                 continue
             if in_full:
@@ -201,23 +203,18 @@ class Trial:
             expected, seen = zip(*wrong, strict=True)
             yield Difference(number, who, name, expected, seen)
 
-    def _is_refusal(self, number: int, said: str) -> bool:
+    def _is_refusal(self, number: int, model: Model, said: str) -> bool:
         """Whether the step may be refused, and was for the reason that it may; counts it."""
         before, step = self.history.steps[:number], self.history.steps[number]
         kind = self.history.kind
         may = []
         if any(kind.deletes(row) and kind.lacks_order(row) for row in step.rows):
             may.append(NULL_DELETE)
-        if any(one.operation == "partial" for one in before) and self._widens(number):
-            may.append(WIDER_AFTER_PARTIAL)
+        if any(one.operation == "partial" for one in before) and _changes_columns(model, step):
+            may.append(MISREAD_IN_PARTIAL)
         reasons = [name for name in may if REFUSALS[name] in said]
         self.refused.update(reasons[:1])
         return bool(reasons)
-
-    def _widens(self, number: int) -> bool:
-        had = self.history.columns(number)
-        now = self.history.columns(number + 1)
-        return any(now[name] != of for name, of in had.items())
 
     def _turn(self, who: str, number: int) -> Writer:
         if who == LAB or self.session is None:
@@ -227,3 +224,12 @@ class Trial:
         if who == HUDI or number % 2 == len(self.history.steps) % 2:
             return ByHudi(self.session)
         return InProcess()
+
+
+def _changes_columns(model: Model, step: Step) -> bool:
+    """Whether a step makes a column wider, or brings one that marks deletes."""
+    had = model.columns
+    return any(
+        had[name] != wider(had[name], of) if name in had else name in MARKS
+        for name, of in step.columns
+    )

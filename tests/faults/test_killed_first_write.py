@@ -91,6 +91,17 @@ def test_two_first_writes_at_once(corrected: bool, tmp_path: Path) -> None:
     check_readers(storage, seen_after({}, FIRST if corrected else [*FIRST, *DEAD]))
 
 
+def test_the_empty_table_of_somebody_else_stays_where_a_first_writer_died(tmp_path: Path) -> None:
+    kill("upsert", tmp_path, COW, KillPoint(0, "after"))
+    storage = Storage.open(tmp_path)
+    assert not HoodieTable.exists(storage)
+    somebody = prepare(Storage.open(tmp_path / "elsewhere"), MOR).coordinator.table.config
+    HoodieTable.create(storage, somebody)
+    with pytest.raises(OptionError, match="COPY_ON_WRITE"):
+        upsert(storage, FIRST)
+    assert HoodieTable.open(storage).config.is_mor
+
+
 def test_the_table_of_a_first_write_that_is_alive_stays(tmp_path: Path) -> None:
     storage = Storage.open(tmp_path)
     earlier = prepare(storage)

@@ -9,11 +9,13 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
 from serde_lab.pipeline.commit.table_services import resize_buckets_now
+from serde_lab.table.files.file_system_view import late_completions
 from serde_lab.table.services.bucket_resizing import ResizeRules
-from serde_lab.table.services.rollback import late_completions, recover
+from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
+from serde_lab.table.timeline.timeline import Instant
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import COW, MOR, check_readers, read_by_hudi_rs, seen_by_us, upsert
 from tests.streams.small_stream import NO_SERVICES, SmallStream
@@ -38,6 +40,11 @@ class Refusing(StepStorage):
         self.put_new(*self.kept)
 
 
+def late(storage: Storage) -> tuple[Instant, ...]:
+    timeline = HoodieTable.open(storage).timeline()
+    return late_completions(timeline, timeline.files())
+
+
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_a_batch_whose_commit_lands_after_its_rollback_is_written_again(
     table_type: str, tmp_path: Path
@@ -50,11 +57,11 @@ def test_a_batch_whose_commit_lands_after_its_rollback_is_written_again(
         stream.send(1, ONE)
     storage.away = False
     storage.land()
-    assert len(late_completions(HoodieTable.open(storage))) == 1
+    assert len(late(storage)) == 1
     assert stream.send(1, ONE) is not None
     assert stream.send(1, ONE) is None
     stream.send(2, [("p", "d", 3, "two")])
-    assert late_completions(HoodieTable.open(storage)) == ()
+    assert late(storage) == ()
     right = {("p", "a"): (1, "zero"), ("p", "b"): (2, "one"), ("q", "c"): (2, "one")}
     check_readers(storage, {**right, ("p", "d"): (3, "two")})
 
@@ -80,6 +87,23 @@ def test_a_second_completed_file_of_an_instant_goes(tmp_path: Path) -> None:
         upsert(storage, [(f"p{number}", "a", 1, str(number))])
     archive(HoodieTable.open(storage), 2, 3)
     assert len(seen_by_us(storage)) == read_by_hudi_rs(storage).num_rows == 8
+
+
+def test_an_overwrite_that_lands_after_its_rollback_replaces_nothing(tmp_path: Path) -> None:
+    storage = Refusing.open(tmp_path)
+    before = {("p", "a"): (1, "before"), ("q", "b"): (1, "before")}
+    upsert(storage, [("p", "a", 1, "before"), ("q", "b", 1, "before")])
+    storage.away = True
+    overwrite = {"hoodie.datasource.write.operation": "insert_overwrite_table"}
+    with pytest.raises(StorageError, match="away"):
+        upsert(storage, [("p", "c", 2, "lost")], options=overwrite)
+    storage.away = False
+    storage.land()
+    assert len(late(storage)) == 1
+    assert seen_by_us(storage) == before
+    upsert(storage, [("p", "d", 3, "after")])
+    assert late(storage) == ()
+    check_readers(storage, {**before, ("p", "d"): (3, "after")})
 
 
 class RolledBackMeanwhile(Storage):

@@ -42,7 +42,12 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import archive as archiving
 from serde_lab.table.timeline.archive import archive, history_of
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.timeline import (
+    CommitMetadata,
+    Instant,
+    WriteStat,
+    following_time,
+)
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
     COW,
@@ -55,6 +60,7 @@ from tests.faults.small_table import (
     check_readers,
     make,
     prepare,
+    read_by_hudi_rs,
     residue,
     seen_after,
     seen_by_us,
@@ -490,6 +496,38 @@ def test_a_column_that_another_writer_adds_meanwhile_stays(tmp_path: Path) -> No
     with pytest.raises(WriteConflict, match="other columns since our instant"):
         write_wider(storage, "one", lambda: write_wider(storage, "two"))
     nothing_is_left(storage)
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_columns_change_by_the_write_that_began_last(table_type: str, tmp_path: Path) -> None:
+    """Apache Hudi and hudi-rs take the columns of the write that began last, whenever it completed."""
+    storage = make(tmp_path, table_type)
+    with pytest.raises(
+        WriteConflict, match=r"began after our instant .* changes the table's columns"
+    ):
+        write_wider(storage, "extra", lambda: write(storage, OURS, table_type))
+    nothing_is_left(storage)
+    write_wider(storage, "extra")
+    check_readers(storage, {**seen_after(KEPT, OURS), ("wide", "w"): (1, "wide")})
+    assert read_by_hudi_rs(storage).column("extra").drop_null().to_pylist() == [1]
+
+
+def test_the_columns_are_those_of_the_write_that_began_last(tmp_path: Path) -> None:
+    """Apache Hudi commits a write that completes after one with more columns that began later."""
+    storage = make(tmp_path)
+    write_wider(storage, "extra")
+    timeline = HoodieTable.open(storage).timeline()
+    *_, first, second = timeline.completed()
+    slow = replace(first, completion_time=following_time(second.completion_time or ""))
+    storage.put_new(timeline.path(slow), timeline.read(first))
+    timeline.delete(first)
+    assert timeline.completed()[-2:] == (second, slow)
+    schema = HoodieTable.open(storage).data_schema()
+    assert schema is not None
+    assert schema.names == [
+        name for name in read_by_hudi_rs(storage).column_names if name[:8] != "_hoodie_"
+    ]
+    assert "extra" in schema.names
 
 
 def write_number(

@@ -289,6 +289,22 @@ def test_columns_that_no_row_can_do_without(tmp_path: Path) -> None:
     assert seen(other) == {"k": (6, "next", [6], 3.0)}
 
 
+def test_a_column_marks_deletes_only_once_partial_rows_are_compacted(tmp_path: Path) -> None:
+    """Apache Hudi would look for it in partial rows at its position in whole ones, and fail."""
+    marked = pa.schema([*SCHEMA, ("_hoodie_is_deleted", pa.bool_())])
+    rows = pa.Table.from_pylist([{**whole("k", 7, "gone", 7), "_hoodie_is_deleted": True}], marked)
+    table = table_in(tmp_path)
+    table.upsert(batch(whole("k", 5, "first", 5)), serde_lab__partial_updates="false")
+    table.upsert(batch({"k": "k", "ts": 6, "a": "x"}))
+    with pytest.raises(
+        SchemaError, match=r"'_hoodie_is_deleted' .* would mark deletes.*compact the"
+    ):
+        table.upsert(rows)
+    assert table.compact() is not None
+    table.upsert(rows, serde_lab__partial_updates="false")
+    assert "k" not in seen(table)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_partial_update_is_what_records_join_with(strategy: str, tmp_path: Path) -> None:
     table = table_in(tmp_path)

@@ -11,6 +11,8 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     Visibility,
+    check_no_gap,
+    instants_to_look_up,
     list_table_files,
     visibility_of,
 )
@@ -139,14 +141,22 @@ def test_other_files_are_kept_apart(local: Storage) -> None:
     assert files.data_files == ()
 
 
-def test_a_savepoint_does_not_start_the_timeline() -> None:
+def test_a_savepointed_write_starts_the_timeline(local: Storage) -> None:
     kept = [
         Instant(t(1), "savepoint", "completed", t(2)),
         Instant(t(1), "commit", "completed", t(1)),
     ]
     later = [Instant(t(9), "commit", "completed", t(9))]
-    assert visibility_of([*kept, *later]).start == t(9)
-    # a restore to the savepoint leaves no other write: what is older was archived, and is visible
+    seen = visibility_of([*kept, *later])
+    assert seen.start == t(1)
+    # what is older was archived, and is visible
     second = [replace(instant, time=t(3)) for instant in kept]
-    assert visibility_of([*kept, *second]).completion_of(t(2)) is not None
+    assert visibility_of(second).completion_of(t(2)) is not None
     assert Visibility({}, "").completion_of(t(1)) is None
+    for name in (BASE % 0, BASE % 1, BASE % 9, BASE % 10):
+        local.put_new(name.format(*map(t, range(60))))
+    check_no_gap(list_table_files(local), [*kept, *later], seen)
+    local.put_new((BASE % 5).format(*map(t, range(60))))
+    assert instants_to_look_up(list_table_files(local), seen) == {t(5), t(10)}
+    with pytest.raises(TableError, match=rf"instant {t(5)} lies behind the savepoint {t(1)} and"):
+        check_no_gap(list_table_files(local), [*kept, *later], seen)

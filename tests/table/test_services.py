@@ -27,7 +27,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive, history_of
 from serde_lab.table.timeline.history import ArchivedInstant, LsmHistory
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant
 from tests.table.made_up_tables import (
     SMALL,
     LogAppender,
@@ -268,18 +268,19 @@ _SAVEPOINT = {
 
 def test_archiving_leaves_the_write_that_states_the_columns(local: Storage) -> None:
     writer = two_partitions(local)
-    slow = writer.begin()
     wide = PlainWriter(local, writer.config, SMALL.append(pa.field("more", pa.int64())))
-    stats = wide.write(slow, [{**at("q", 9), "more": 7}])
+    states = wide.upsert([{**at("q", 9), "more": 7}])
+    timeline = writer.table.timeline()
     for ts in range(2, 7):
-        writer.upsert([at("p", ts)])
-    wide.complete(slow, stats)
+        silent = writer.begin()
+        written = CommitMetadata("UPSERT", tuple(writer.write(silent, [at("p", ts)])))
+        timeline.create_completed(silent, written.to_bytes(writer.config.layout_version))
     schema = writer.table.data_schema()
     assert schema is not None
     assert "more" in schema.names
     archived = archive(writer.table, 2, 3)
     assert archived is not None
-    assert slow.time not in {one.time for one in archived.instants}
+    assert states.time not in {one.time for one in archived.instants}
     assert writer.table.data_schema() == schema
     assert without_meta(our_rows(writer.table))[1] == {**at("q", 9), "more": 7}
 

@@ -8,7 +8,8 @@ are stricter than Apache Hudi's:
   added to a partition to which it adds keys, too, or anywhere if the index is global: both may have added the
   same key.
 - Two writes conflict if they store the same batch of a stream.
-- Two writes conflict if each changed the table's columns, differently.
+- Two writes conflict if each changed the table's columns, differently. A write that changes them also
+  conflicts with one that began later and has committed: readers take the columns of the one that began last.
 
 A compaction changes no rows, and logs that complete after it belong to its base files. So it conflicts only
 with a write that makes base files, or that looked for keys in base files alone and logs rows to a file group
@@ -26,7 +27,7 @@ import pyarrow as pa
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import WriteConflict
 from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.source.schema import changed_in_partial_rows
+from serde_lab.pipeline.source.schema import misread_in_partial_rows
 from serde_lab.table.files.base_file import data_schema
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.index_kind import COVERS_LOGS
@@ -171,39 +172,54 @@ class Since:
     def schema_to_state(self, table: HoodieTable, schema: str, instant: Instant) -> str:
         """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns.
 
-        Raises WriteConflict if another commit since then and ours changed the columns, differently, or if one
-        of them made a column wider of which the other logged partial rows.
+        Raises WriteConflict if another commit since then and ours changed the columns, differently, if ours
+        does and one that began later has committed, or if one of them changed columns that other readers then
+        misread in the partial rows that the other logged.
         """
         stated = self._later_schema(table, schema, instant)
         if not stated or self.columns is None:
             return stated
         now = data_schema(avro_to_arrow(json_object(stated, "our schema")))
-        for field in changed_in_partial_rows(table, self.columns, now, instant.time):
+        for name in misread_in_partial_rows(table, self.columns, now, instant.time):
+            became = "became wider" if name in self.columns.names else "came to mark deletes"
             raise WriteConflict(
-                f"{table.storage.url}: column {field.name!r} became wider since our instant {instant.time}"
-                " began, and logs hold partial updates of it; ours is rolled back",
+                f"{table.storage.url}: column {name!r} {became} since our instant {instant.time} began, and"
+                " logs hold partial updates, which other readers would misread; ours is rolled back",
                 hint="compact the table, and write again",
             )
+        if now != self.columns and table.data_schema() == self.columns:
+            self._check_began_last(table, instant)
         return stated
+
+    def _check_began_last(self, table: HoodieTable, instant: Instant) -> None:
+        for other in table.timeline().completed():
+            if (
+                other.time > instant.time
+                and SCHEMA_KEY in table.commit_metadata(other).extra_metadata
+            ):
+                raise WriteConflict(
+                    f"{table.storage.url}: instant {other.time} of another writer began after our instant"
+                    f" {instant.time}, which changes the table's columns, and has committed: readers would"
+                    " take its columns; ours is rolled back",
+                    hint="write again",
+                )
 
     def _later_schema(self, table: HoodieTable, schema: str, instant: Instant) -> str:
         columns = table.data_schema()
-        if columns == self.columns or not schema or columns is None:
+        if not schema or columns is None:
             return schema
         ours = data_schema(avro_to_arrow(json_object(schema, "our schema")))
-        if ours == columns:
+        last, stated = table.schema_statement() or ("", "")
+        if ours == columns or not stated:
             return schema
-        for other in reversed(table.timeline().completed()):
-            stated = table.commit_metadata(other).extra_metadata.get(SCHEMA_KEY)
-            if stated and ours == self.columns:
-                return stated
-            if stated:
-                raise WriteConflict(
-                    f"{table.storage.url}: instant {other.time} of another writer has given the table other"
-                    f" columns since our instant {instant.time} began, which changes them, too; ours is"
-                    " rolled back",
-                    hint="write again",
-                )
+        if ours == self.columns:
+            return stated
+        if columns != self.columns:
+            raise WriteConflict(
+                f"{table.storage.url}: instant {last} of another writer has given the table other columns"
+                f" since our instant {instant.time} began, which changes them, too; ours is rolled back",
+                hint="write again",
+            )
         return schema
 
 

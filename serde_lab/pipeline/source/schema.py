@@ -178,32 +178,39 @@ def _check_case_within(kind: pa.DataType, place: str) -> None:
 
 
 def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
-    """Refuse a type change for a column in partial log blocks: Apache Hudi 1.2.0 reads their bytes as the
-    new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml).
+    """Refuse columns that other readers would misread in the partial log blocks that are there.
+
+    Apache Hudi 1.2.0 reads the bytes of a column of another type as the new type, and hudi-rs 0.5.0 cannot
+    read them (tests/readers.toml). A column that marks deletes Hudi looks for at its position in whole rows.
     """
-    for field in changed_in_partial_rows(table, stored, data):
-        raise SchemaError(
-            f"column {field.name!r} of the table is of type {field.type} and would become"
-            f" {data.field(field.name).type}, but logs hold partial updates of it, which other readers"
-            " would not convert",
-            hint="compact the table first",
-        )
+    for name in misread_in_partial_rows(table, stored, data):
+        if name in stored.names:
+            problem = (
+                f"is of type {stored.field(name).type} and would become {data.field(name).type}, but logs"
+                " hold partial updates of it, which other readers would not convert"
+            )
+        else:
+            problem = (
+                "would mark deletes, but logs hold partial updates, in which Hudi would misread it"
+            )
+        raise SchemaError(f"column {name!r} of the table {problem}", hint="compact the table first")
 
 
-def changed_in_partial_rows(
+def misread_in_partial_rows(
     table: HoodieTable, before: pa.Schema, now: pa.Schema, own_instant: str | None = None
-) -> list[pa.Field]:
-    """The columns of `before` that have another type in `now` and are in partial log blocks; those of the
-    pending `own_instant` count too.
+) -> list[str]:
+    """The columns that other readers misread in the table's partial log blocks once its columns are `now`, no
+    longer `before`: those of another type, and a new one that marks deletes. Blocks of the pending
+    `own_instant` count too.
     """
-    shared = [field for field in before if field.name in now.names]
-    changed = [field for field in shared if now.field(field.name).type != field.type]
-    if not changed or not table.config.is_mor:
+    changed = [f.name for f in before if f.name in now.names and now.field(f.name).type != f.type]
+    marking = set(table.config.merge_rules.markers.used_in(now.names)) - set(before.names)
+    if not (changed or marking) or not table.config.is_mor:
         return []
     view = table.view(own_instant=own_instant)
     logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
     held = columns_of_partial_rows(table.storage, logs, view.visibility)
-    return [field for field in changed if field.name in held]
+    return [name for name in changed if name in held] + (sorted(marking) if held else [])
 
 
 def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:

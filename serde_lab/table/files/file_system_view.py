@@ -6,14 +6,21 @@ the observed behaviour of Hudi 1.2.0 and hudi-rs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from serde_lab.avro.codec import read_single
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage, StoredFile
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
+from serde_lab.table.timeline.timeline import (
+    WRITE_ACTIONS,
+    CommitMetadata,
+    Instant,
+    Timeline,
+    latest,
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -256,19 +263,44 @@ def list_table_files(storage: Storage) -> TableFiles:
     return TableFiles(tuple(bases), tuple(logs), tuple(partitions), tuple(others))
 
 
-def logs_of_unknown_age(files: TableFiles, visibility: Visibility) -> set[str]:
-    """Archived instants with logs beside a later base file: when they completed says where their logs lie."""
+def instants_to_look_up(files: TableFiles, visibility: Visibility) -> set[str]:
+    """Instants of files on which the active timeline is silent, and whether and when they completed matters.
+
+    Those of logs older than the timeline, beside a later base file: it says where the logs lie. And those of
+    files younger than its start: archiving went past a savepoint, or went on while the timeline was listed.
+    """
     newest: dict[tuple[str, str], str] = {}
     for base in files.base_files:
         group = base.partition_path, base.file_id
         newest[group] = max(base.instant, newest.get(group, ""))
-    return {
+    silent = {
         log.instant
         for log in files.log_files
         if log.instant < min(visibility.start, newest.get((log.partition_path, log.file_id), ""))
-        and log.instant not in visibility.completion_times
-        and log.instant not in visibility.pending
     }
+    silent |= {file.instant for file in files.data_files if visibility.start <= file.instant}
+    return silent - visibility.completion_times.keys() - visibility.pending
+
+
+def check_no_gap(files: TableFiles, instants: Iterable[Instant], visibility: Visibility) -> None:
+    """Raise TableError for a file behind a savepoint of whose instant the active timeline is silent.
+
+    Archiving past savepoints (hoodie.archive.beyond.savepoint) leaves such files, and so does a writer that
+    died. Apache Hudi 1.2.0 and hudi-rs 0.5.0 leave their rows out in either case.
+    """
+    known = tuple(instants)
+    kept = {one.time for one in known if one.action == "savepoint"}
+    writes = {one.time for one in known if one.completed_action in WRITE_ACTIONS}
+    if visibility.start not in kept:
+        return
+    end = min(writes - kept, default=max(writes))
+    for file in files.data_files:
+        if visibility.start < file.instant < end and file.instant not in writes:
+            raise TableError(
+                f"{file.path}: instant {file.instant} lies behind the savepoint {visibility.start} and is"
+                " not on the active timeline; in a table of version 6 the lab cannot tell whether it was"
+                " committed"
+            )
 
 
 def visibility_of(
@@ -277,14 +309,11 @@ def visibility_of(
     """The visibility that the instants of the active timeline imply."""
     known = tuple(instants)
     done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
-    # the active timeline starts at its first write, not counting instants that savepoints keep there; if a
-    # restore has left no others, all before the last of them were archived
-    kept = {i.time for i in known if i.action == "savepoint"}
-    writes = {i.time for i in known if i.completed_action in WRITE_ACTIONS}
-    start = min(writes - kept) if writes - kept else max(writes, default="")
+    # a savepointed write, too: Apache Hudi looks for the first one among writes alone
+    writes = (i.time for i in known if i.completed_action in WRITE_ACTIONS)
     return Visibility(
         completion_times={i.time: i.completion_time or i.time for i in done},
-        start=start,
+        start=min(writes, default=""),
         pending=frozenset(i.time for i in known if not i.is_completed),
         as_of=as_of,
         requested_by=requested_by,
@@ -309,3 +338,24 @@ def replaced_file_groups(
         for partition, ids in (metadata.replaced_file_ids or {}).items():
             found += [(partition, file_id, completion) for file_id in ids]
     return found
+
+
+def late_completions(timeline: Timeline, files: Sequence[Instant]) -> tuple[Instant, ...]:
+    """Completed instants that were rolled back before, among all files of the timeline: their data is gone.
+
+    The put of a completed file may be carried out long after it was given up. Nothing else of such an instant
+    is on the timeline, and a rollback names it.
+    """
+    begun = {one.time for one in files if not one.is_completed}
+    done = [one for one in latest(files) if one.is_completed]
+    found = [one for one in done if one.action in WRITE_ACTIONS and one.time not in begun]
+    rollbacks = [one for one in done if one.action == "rollback"] if found else []
+    undone = {time for one in rollbacks for time in _undone_by(timeline, one)}
+    return tuple(one for one in found if one.time in undone)
+
+
+def _undone_by(timeline: Timeline, rollback: Instant) -> list[str]:
+    content = timeline.read_if_present(rollback)
+    if not content:
+        return []
+    return list(read_single(content, timeline.path(rollback)).get("commitsRollback") or ())

@@ -16,7 +16,7 @@ A completed file may also land after its instant was rolled back; `recover` remo
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,11 @@ import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import ConcurrentWrite, TableError
-from serde_lab.table.files.file_system_view import TableFiles, list_table_files
+from serde_lab.table.files.file_system_view import (
+    TableFiles,
+    late_completions,
+    list_table_files,
+)
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
 from serde_lab.table.index.hashing_metadata import delete_index_files
 from serde_lab.table.services.cleaning import Cleaned, finish_pending_cleans
@@ -99,40 +103,14 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
     return tuple(undone)
 
 
-def late_completions(table: HoodieTable) -> tuple[Instant, ...]:
-    """Completed instants that were rolled back before: their data files are gone.
-
-    The put of a completed file may be carried out long after it was given up. Nothing else of such an instant
-    is on the timeline, and a rollback names it.
-    """
-    timeline = table.timeline()
-    return _late_among(timeline, timeline.files())
-
-
-def _late_among(timeline: Timeline, files: Sequence[Instant]) -> tuple[Instant, ...]:
-    begun = {one.time for one in files if not one.is_completed}
-    done = [one for one in latest(files) if one.is_completed]
-    found = [one for one in done if one.action in WRITE_ACTIONS and one.time not in begun]
-    rollbacks = [one for one in done if one.action == ROLLBACK] if found else []
-    undone = {time for one in rollbacks for time in _undone_by(timeline, one)}
-    return tuple(one for one in found if one.time in undone)
-
-
 def _remove_late_completions(table: HoodieTable) -> None:
     """Remove them, and all but the last of several completed files of an instant."""
     timeline = table.timeline()
     files = timeline.files()
     counts = set(latest(files))
     superseded = [one for one in files if one.is_completed and one not in counts]
-    for gone in (*superseded, *_late_among(timeline, files)):
+    for gone in (*superseded, *late_completions(timeline, files)):
         timeline.delete(gone)
-
-
-def _undone_by(timeline: Timeline, rollback: Instant) -> list[str]:
-    content = timeline.read_if_present(rollback)
-    if not content:
-        return []
-    return list(read_single(content, timeline.path(rollback)).get("commitsRollback") or ())
 
 
 def _has_logs(table: HoodieTable, compaction: Instant) -> bool:

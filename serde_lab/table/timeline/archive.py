@@ -4,9 +4,9 @@ Every reader counts instants older than the active timeline as committed, so arc
 whatever it passes: files that no instant committed are removed first, and a replaced file group must be
 cleaned before the replacing instant is archived. So must a log whose base file was begun while it was
 written. The last checkpoint of each stream stays on the active timeline, and so does the write that states
-the table's columns: a slow one may be older than all that completed before it. If an archiving dies, the
-next one finishes it: instants leave the active timeline only once the history has them, oldest first, so
-that the active timeline never has a gap. Source: TimelineArchiverV2.
+the table's columns: later ones may state none. If an archiving dies, the next one finishes it: instants
+leave the active timeline only once the history has them, oldest first, so that the active timeline never
+has a gap. Source: TimelineArchiverV2.
 """
 
 from __future__ import annotations
