@@ -47,10 +47,11 @@ class Ratio:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves out 1, with the decimals that it is shown with."""
-        if self.low is None or self.high is None:
+        """Whether the interval leaves out 1, as it is shown."""
+        if self._shown is None:
             return False
-        return not round(self.low, self._decimals) <= 1 <= round(self.high, self._decimals)
+        low, high = self._shown
+        return not low <= 1 <= high
 
     @property
     def more_rounds(self) -> int | None:
@@ -95,10 +96,12 @@ class Ratio:
 
     @property
     def range(self) -> str:
-        """The interval, such as "1.9 to 2.4"; "" if there is none, as for an arm against itself."""
-        if self.low is None or self.high is None or self.low == self.high:
+        """The interval, such as "1.9 to 2.4", its ends rounded away from each other; "" if there is none, as
+        for an arm against itself."""
+        if self._shown is None or self.low == self.high:
             return ""
-        return f"{self.low:.{self._decimals}f} to {self.high:.{self._decimals}f}"
+        low, high = self._shown
+        return f"{low:.{self._decimals}f} to {high:.{self._decimals}f}"
 
     @property
     def times(self) -> str:
@@ -113,10 +116,14 @@ class Ratio:
     @property
     def at_least(self) -> str:
         """The interval's lower end, rounded down."""
-        if self.low is None:
-            return ""
-        unit = 10**self._decimals
-        return f"{math.floor(self.low * unit) / unit:.{self._decimals}f}"
+        return "" if self._shown is None else f"{self._shown[0]:.{self._decimals}f}"
+
+    @property
+    def _shown(self) -> tuple[float, float] | None:
+        """The interval's ends with the decimals that it supports: never narrower than the interval."""
+        if self.low is None or self.high is None:
+            return None
+        return outward(self.low, self.high, self._decimals)
 
     @property
     def _decimals(self) -> int:
@@ -130,6 +137,18 @@ class Ratio:
         exponent = math.floor(math.log10(half))
         decimals = -exponent + (half / 10**exponent < 3.55)
         return min(_MOST_DECIMALS, max(0, decimals))
+
+
+def outward(low: float, high: float, decimals: int) -> tuple[float, float]:
+    """An interval with so many decimals, each end rounded away from the other: it never claims more."""
+    unit = 10**decimals
+    # what stands on a decimal stays there, whatever its last bit says
+    small, large = low * unit, high * unit
+    ends = (
+        round(small) if math.isclose(small, round(small)) else math.floor(small),
+        round(large) if math.isclose(large, round(large)) else math.ceil(large),
+    )
+    return ends[0] / unit, ends[1] / unit
 
 
 def _chance(ratio: Ratio, rounds: int) -> float:

@@ -158,7 +158,7 @@ class _Draw:
         if not step.writes:
             return step
         if number and step.brings_columns:
-            self._evolve()
+            self._evolve(operation)
         columns = dict(self.columns)
         if operation == "partial":
             kept = random.sample(list(columns), random.randint(0, len(columns) - 1) or 1)
@@ -204,10 +204,11 @@ class _Draw:
             return not leaves
         return not (topology == "bloom" and leaves and kind.merge_on_read)
 
-    def _evolve(self) -> None:
+    def _evolve(self, operation: str) -> None:
         """Sometimes: a column more, one that is wider, or another order; seldom one that marks deletes."""
         random = self.random
-        if not self.marks and not self.kind.is_global and random.random() < 0.06:
+        may_mark = operation != "partial" and not self.marks and not self.kind.is_global
+        if may_mark and random.random() < 0.06:
             self.marks = (_DELETED,)
             self.columns[_DELETED] = _DELETED
         if random.random() < 0.2:

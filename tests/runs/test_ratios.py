@@ -16,7 +16,8 @@ from serde_lab.analysis.ratios import Ratio, paired_ratio, ratio_of
 def test_an_interval_that_is_shown_to_reach_1_decides_nothing() -> None:
     assert not Ratio(0.922, 0.852, 0.998, 5).decided
     assert Ratio(0.922, 0.852, 0.998, 5).range == "0.85 to 1.00"
-    assert Ratio(0.922, 0.852, 0.993, 5).decided
+    assert not Ratio(0.922, 0.852, 0.993, 5).decided
+    assert Ratio(0.922, 0.852, 0.988, 5).decided
 
 
 TIMES = st.lists(st.floats(0.01, 100), min_size=2, max_size=8)
@@ -65,8 +66,8 @@ def test_a_single_round_has_no_interval_and_decides_nothing() -> None:
         (Ratio(0.46781, 0.4312, 0.5075, 5), "0.47", "0.43 to 0.51", "0.43"),
         (Ratio(2.1376, 1.9704, 2.3191, 5), "2.14", "1.97 to 2.32", "1.97"),
         (Ratio(5.68, 4.1, 7.9, 3), "5.7", "4.1 to 7.9", "4.1"),
-        (Ratio(9.1, 3.17, 15.4, 3), "9", "3 to 15", "3"),
-        (Ratio(1.00312, 1.00211, 1.00413, 9), "1.003", "1.002 to 1.004", "1.002"),
+        (Ratio(9.1, 3.17, 15.4, 3), "9", "3 to 16", "3"),
+        (Ratio(1.00312, 1.00211, 1.00413, 9), "1.003", "1.002 to 1.005", "1.002"),
         (Ratio(1.0, 1.0, 1.0, 3), "1.000", "", "1.000"),
     ],
 )
@@ -114,7 +115,7 @@ def test_the_largest_of_several_ratios_is_seldom_called_one_when_all_are_equal()
         )
         for among in (1, 4)
     ]
-    assert shares[0] > 0.06  # what a single ratio's interval would claim
+    assert shares[0] > 0.05  # what a single ratio's interval would claim
     assert shares[1] < 0.03
 
 

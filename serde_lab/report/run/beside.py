@@ -19,7 +19,7 @@ from serde_lab.analysis.beside_hudi import (
     percentage,
     rounds_said,
 )
-from serde_lab.analysis.ratios import Ratio
+from serde_lab.analysis.ratios import Ratio, outward
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
@@ -277,7 +277,8 @@ def claim_cells(claim: Claim) -> tuple[Cell, ...]:
         before, after = (notation.seconds(value) for value in (claim.before, claim.after))
     interval = ""
     if claim.low is not None and claim.high is not None and claim.low < claim.high:
-        interval = f"{percentage(claim.low)} to {percentage(claim.high)}"
+        low, high = outward(claim.low, claim.high, 3)
+        interval = f"{percentage(low)} to {percentage(high)}"
     tones: dict[str, Tone] = {"agrees": "good", "contradicts": "warn"}
     return (
         Cell(claim.quantity, claim.quantity, header=True),

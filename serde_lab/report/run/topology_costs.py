@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-from serde_lab.analysis.ratios import Ratio, paired_ratio, ratio_of
+from serde_lab.analysis.ratios import Ratio, outward, paired_ratio, ratio_of
 from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
@@ -213,7 +213,8 @@ def _saved(ratio: Ratio) -> Cell:
     shown = f"{_hundredths(saved)} %"
     if ratio.low is None or ratio.high is None:
         return Cell(shown, saved, ratio.doubt)
-    interval = f"{_hundredths(1 - ratio.high)} to {_hundredths(1 - ratio.low)} %"
+    least, most = outward(1 - ratio.high, 1 - ratio.low, 2)
+    interval = f"{_hundredths(least)} to {_hundredths(most)} %"
     if not ratio.decided:
         return Cell(shown, saved, ", ".join(part for part in (interval, ratio.doubt) if part))
     return Cell(shown, saved, interval, tone="good" if saved > 0 else "warn")
