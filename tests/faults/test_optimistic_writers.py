@@ -42,12 +42,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import archive as archiving
 from serde_lab.table.timeline.archive import archive, history_of
-from serde_lab.table.timeline.timeline import (
-    CommitMetadata,
-    Instant,
-    WriteStat,
-    following_time,
-)
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
     COW,
@@ -510,24 +505,6 @@ def test_columns_change_by_the_write_that_began_last(table_type: str, tmp_path: 
     write_wider(storage, "extra")
     check_readers(storage, {**seen_after(KEPT, OURS), ("wide", "w"): (1, "wide")})
     assert read_by_hudi_rs(storage).column("extra").drop_null().to_pylist() == [1]
-
-
-def test_the_columns_are_those_of_the_write_that_began_last(tmp_path: Path) -> None:
-    """Apache Hudi commits a write that completes after one with more columns that began later."""
-    storage = make(tmp_path)
-    write_wider(storage, "extra")
-    timeline = HoodieTable.open(storage).timeline()
-    *_, first, second = timeline.completed()
-    slow = replace(first, completion_time=following_time(second.completion_time or ""))
-    storage.put_new(timeline.path(slow), timeline.read(first))
-    timeline.delete(first)
-    assert timeline.completed()[-2:] == (second, slow)
-    schema = HoodieTable.open(storage).data_schema()
-    assert schema is not None
-    assert schema.names == [
-        name for name in read_by_hudi_rs(storage).column_names if name[:8] != "_hoodie_"
-    ]
-    assert "extra" in schema.names
 
 
 def write_number(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import following_time
 from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import PeerTable, Step
@@ -219,3 +223,22 @@ def test_what_is_left_out_is_refused_or_null_by_both(
             judges = ("hudi-rs", "serde_lab" if writer == "lab" else "apache-hudi")
             assert peer.problems(judges) == [], (name, writer)
         assert made[0] == made[1], name
+
+
+def test_the_columns_are_those_of_the_write_that_began_last(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Apache Hudi also commits a write that completes after one with more columns that began later."""
+    less = PLAIN.remove(2)
+    peer = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k",), ("o",), buckets=1), PLAIN)
+    inner = {"a": 1, "b": 1}
+    peer.by_hudi(Step("upsert", ([{"k": "a", "o": 1, "s": inner}],), less), HudiWrite())
+    peer.by_hudi(Step("upsert", ([{"k": "b", "o": 1, "w": 1, "s": inner}],), PLAIN), HudiWrite())
+    storage = Storage.open(peer.path)
+    timeline = HoodieTable.open(storage).timeline()
+    first, second = timeline.completed()
+    slow = replace(first, completion_time=following_time(second.completion_time or ""))
+    storage.put_new(timeline.path(slow), timeline.read(first))
+    timeline.delete(first)
+    assert timeline.completed() == (second, slow)
+    assert peer.problems() == []
