@@ -23,7 +23,7 @@ from serde_lab.table.files.base_file import (
     sequence_numbers,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
-from serde_lab.table.files.parquet import BaseFileFormat
+from serde_lab.table.files.parquet import BaseFileFormat, without_bounds
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage
 
@@ -282,8 +282,33 @@ def test_pages_are_of_the_size_that_the_format_says(tmp_path: Path) -> None:
     assert sizes[1] > sizes[0]
 
 
+def test_only_bounds_leave_a_footer() -> None:
+    """In a footer of many columns, some nested, and of several row groups."""
+    kinds = (pa.float64(), pa.string(), pa.list_(pa.int32()), pa.struct([("y", pa.float32())]))
+    values: tuple[list[object], ...] = ([1.5, None], ["a", None], [[1], []], [{"y": 1.0}, None])
+    rows = pa.table({f"c{n}": pa.array(values[n % 4] * 20, kinds[n % 4]) for n in range(40)})
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, rows.schema, bloom_filter_options={"c1": True}) as writer:
+        writer.write_table(rows, row_group_size=7)
+        writer.add_key_value_metadata({"key": "value" * 100})
+    whole = out.getvalue()
+    chosen = {"c0", "c3", "c36"}
+    edited = without_bounds(whole, chosen)
+    assert without_bounds(whole, ()) == whole
+    before, after = (pq.read_metadata(pa.BufferReader(one)).to_dict() for one in (whole, edited))
+    assert before.pop("serialized_size") > after.pop("serialized_size")
+    for group in before["row_groups"]:
+        for column in group["columns"]:
+            if column["path_in_schema"].partition(".")[0] in chosen:
+                statistics = column["statistics"]
+                assert statistics["has_min_max"]
+                statistics |= {"has_min_max": False, "min": None, "max": None}
+    assert before == after
+    assert pq.read_table(pa.BufferReader(edited)).equals(rows)
+
+
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_column_with_a_nan_has_no_statistics_in_any_row_group(first: int, local: Storage) -> None:
+def test_a_column_with_a_nan_has_no_bounds_in_any_row_group(first: int, local: Storage) -> None:
     """pyarrow's maximum leaves NaN out. Readers on the JVM expect NaN there: it is their greatest value."""
     kinds = pa.struct([("y", pa.float32()), ("z", pa.int64())])
     schema = pa.schema(
@@ -301,8 +326,9 @@ def test_a_column_with_a_nan_has_no_statistics_in_any_row_group(first: int, loca
         columns = [
             file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)
         ]
-        without = {c.path_in_schema for c in columns if not c.is_stats_set}
+        without = {c.path_in_schema for c in columns if not c.statistics.has_min_max}
         assert without == {"x", "s.y", "s.z"}
+        assert all(c.statistics.null_count == 0 for c in columns)
     found = BaseFileReader(local, path).read(["id", "x", "_hoodie_commit_time"])
     assert found["id"].to_pylist() == ["0", "1", "2"]
     assert str(found["x"].to_pylist()) == str(

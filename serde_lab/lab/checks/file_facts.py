@@ -138,7 +138,10 @@ def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
 
 
 def _lacks_statistics(file: pq.ParquetFile, column: pq.ColumnChunkMetaData) -> bool:
-    if column.is_stats_set or column.physical_type == _UNORDERED:
+    found = column.statistics
+    if found is not None and (found.has_min_max or not found.num_values):
+        return False
+    if column.physical_type == _UNORDERED:
         return False
     if column.physical_type not in _FLOATS:
         return True

@@ -23,7 +23,7 @@ from serde_lab.table.files.parquet import (
     check_calendar,
     columns_with_nan,
     parquet_options,
-    statistics_without,
+    without_bounds,
 )
 from serde_lab.table.storage.data_files import (
     CREATE,
@@ -119,7 +119,6 @@ class BaseFileWriter:
         )
         self._out = pa.BufferOutputStream()
         self._parquet: Any = None
-        self._options: dict[str, Any] = {}
         self._with_nan: frozenset[str] = frozenset()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -162,8 +161,7 @@ class BaseFileWriter:
         """
         self._flush()
         if self._parquet is None:
-            self._options = parquet_options(self._schema.empty_table(), self._format, frozenset())
-            self._open()
+            self._open(self._schema.empty_table())
         self._parquet.add_key_value_metadata(self._footer())
         self._parquet.close()
         size = place_data_file(
@@ -172,7 +170,7 @@ class BaseFileWriter:
             self._partition_path,
             self.path,
             CREATE if self._previous is None else MERGE,
-            self._out.getvalue(),
+            without_bounds(self._out.getvalue(), self._with_nan),
         )
         previous = None if self._previous is None else base_file_name(self._previous)
         return WriteStat(
@@ -218,31 +216,15 @@ class BaseFileWriter:
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
-        with_nan = columns_with_nan(rows)
+        self._with_nan |= columns_with_nan(rows)
         if self._parquet is None:
-            self._with_nan = with_nan
-            self._options = parquet_options(rows, self._format, with_nan)
-            self._open()
-        elif not with_nan <= self._with_nan:
-            self._with_nan |= with_nan
-            self._write_again()
+            self._open(rows)
         self._parquet.write_table(rows, row_group_size=self._row_group_rows)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
-    def _open(self) -> None:
-        self._out = pa.BufferOutputStream()
-        self._parquet = pq.ParquetWriter(self._out, self._schema, **self._options)
-
-    def _write_again(self) -> None:
-        """Write the row groups so far again: their file may no longer have statistics of some column."""
-        self._parquet.close()
-        before = pa.BufferReader(self._out.getvalue())
-        written = pq.ParquetFile(before, read_dictionary=[*CONSTANTS])
-        self._options |= statistics_without(self._with_nan, self._schema)
-        self._open()
-        for number in range(written.num_row_groups):
-            rows = written.read_row_group(number).cast(self._schema)
-            self._parquet.write_table(rows, row_group_size=self._row_group_rows)
+    def _open(self, rows: pa.Table) -> None:
+        options = parquet_options(rows, self._format)
+        self._parquet = pq.ParquetWriter(self._out, self._schema, **options)
 
     def _footer(self) -> dict[str, str]:
         bloom = BloomBuilder(self._appended + self._carried)

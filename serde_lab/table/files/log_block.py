@@ -32,6 +32,7 @@ from serde_lab.table.files.parquet import (
     check_calendar,
     columns_with_nan,
     parquet_options,
+    without_bounds,
 )
 
 MAGIC = b"#HUDI#"
@@ -250,10 +251,9 @@ def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBa
 def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
     table = pa.Table.from_batches([rows])
     out = pa.BufferOutputStream()
-    options = parquet_options(table, format, columns_with_nan(table))
-    with pq.ParquetWriter(out, rows.schema, **options) as writer:
+    with pq.ParquetWriter(out, rows.schema, **parquet_options(table, format)) as writer:
         writer.write_table(table)
-    return out.getvalue()
+    return without_bounds(out.getvalue(), columns_with_nan(table))
 
 
 def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:

@@ -49,12 +49,8 @@ class BaseFileFormat:
             object.__setattr__(self, "level", 6)  # Hudi's default
 
 
-def parquet_options(
-    rows: pa.Table, format: BaseFileFormat, with_nan: frozenset[str]
-) -> dict[str, Any]:
-    """pyarrow's options for writing a table; `rows` show which columns repeat their values, and those
-    `with_nan` get no statistics.
-    """
+def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:
+    """pyarrow's options for writing a table; `rows` show which columns repeat their values."""
     # a column has one encoding; columns not named here are plain
     encodings = {
         f.name: "DELTA_BINARY_PACKED"
@@ -75,7 +71,6 @@ def parquet_options(
         "data_page_version": "1.0",
         "data_page_size": format.page_bytes,
         "write_batch_size": 8192,
-        **statistics_without(with_nan, rows.schema),
     }
 
 
@@ -90,20 +85,105 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     return pa.types.is_struct(column.type) and any(map(_has_nan, column.flatten()))
 
 
-def statistics_without(columns: frozenset[str], schema: pa.Schema) -> dict[str, Any]:
-    """pyarrow's option for statistics of all columns but these.
+def without_bounds(file: pa.Buffer, columns: Collection[str]) -> pa.Buffer:
+    """The Parquet file without minimum and maximum of these columns; their null counts stay.
 
-    pyarrow leaves NaN out of minimum and maximum. Readers on the JVM, for which NaN is the greatest value,
-    would skip its rows: the JVM's own writers give a column with a NaN no statistics.
+    pyarrow leaves NaN out of both. Readers on the JVM, for which NaN is the greatest value, would skip its
+    rows. Without null counts, Hudi's column_stats would take the columns for null in every row. So the JVM's
+    own writers do the same. pyarrow writes all statistics of a column or none; so the footer is edited.
+    Sources: parquet.thrift, and Thrift's compact protocol.
     """
     if not columns:
-        return {}
-    empty = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), empty)
-    leaves = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
-    paths = [leaves.column(number).path for number in range(len(leaves))]
-    of_column = {path for path in paths for name in columns if f"{path}.".startswith(f"{name}.")}
-    return {"write_statistics": [path for path in paths if path not in of_column]}
+        return file
+    size = int.from_bytes(file[-8:-4], "little")
+    footer, pages = bytes(file[-8 - size : -8]), file[: -8 - size]
+    parts, at = [], 0
+    for begin, nulls, end in _statistics(footer, columns):
+        parts += [footer[at:begin], nulls]
+        at = end
+    edited = b"".join([*parts, footer[at:]])
+    return pa.py_buffer(b"".join((pages, edited, len(edited).to_bytes(4, "little"), b"PAR1")))
+
+
+_ROW_GROUPS, _COLUMNS, _META_DATA, _PATH_IN_SCHEMA, _STATISTICS, _NULL_COUNT = 4, 1, 3, 3, 12, 3
+"""Numbers of fields in parquet.thrift, each of the struct before it."""
+_I64, _LIST, _STRUCT = 6, 9, 12
+
+
+def _statistics(footer: bytes, columns: Collection[str]) -> Iterator[tuple[int, bytes, int]]:
+    """Begin and end of the columns' Statistics in a footer, and what stands in their place: null counts."""
+    for group in _values(footer, 0, _ROW_GROUPS):
+        for chunk in _values(footer, group, _COLUMNS):
+            for column in _values(footer, chunk, _META_DATA):
+                size, at = _varint(footer, next(_values(footer, column, _PATH_IN_SCHEMA)))
+                if footer[at : at + size].decode() not in columns:
+                    continue
+                for begin in _values(footer, column, _STATISTICS):
+                    nulls = b"".join(
+                        bytes([_NULL_COUNT << 4 | _I64]) + footer[value : _end(footer, value, _I64)]
+                        for value in _values(footer, begin, _NULL_COUNT)
+                    )
+                    yield begin, nulls + b"\0", _end(footer, begin, _STRUCT)
+
+
+def _values(data: bytes, struct: int, number: int) -> Iterator[int]:
+    """Where the values of a struct's field begin: its elements if it is a list."""
+    for found, kind, begin, _ in _fields(data, struct):
+        if found == number:
+            yield from [*_elements(data, begin)][:-1] if kind == _LIST else (begin,)
+
+
+def _fields(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, type, begin and end of each value of the struct at `at`."""
+    number = 0
+    while head := data[at]:
+        step, kind, at = head >> 4, head & 15, at + 1
+        if step:
+            number += step
+        else:
+            folded, at = _varint(data, at)
+            number = folded >> 1 ^ -(folded & 1)
+        end = _end(data, at, kind)
+        yield number, kind, at, end
+        at = end
+
+
+def _elements(data: bytes, at: int) -> Iterator[int]:
+    """Where each element of the list at `at` begins, and last where the list ends."""
+    size, kind, at = data[at] >> 4, data[at] & 15, at + 1
+    if size == 15:
+        size, at = _varint(data, at)
+    for _ in range(size):
+        yield at
+        at = _end(data, at, kind)
+    yield at
+
+
+def _end(data: bytes, at: int, kind: int) -> int:
+    """Where a value of this type ends."""
+    if kind in (1, 2):  # a boolean, which stands in its field's head
+        return at
+    if kind in (4, 5, _I64):
+        return _varint(data, at)[1]
+    if kind == 8:  # binary
+        size, at = _varint(data, at)
+        return at + size
+    if kind == _LIST:
+        return max(_elements(data, at))
+    if kind == _STRUCT:
+        return max((end for *_, end in _fields(data, at)), default=at) + 1
+    return at + {3: 1, 7: 8}[kind]  # a byte, a double
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        shift, at = shift + 7, at + 1
+        if byte < 128:
+            return value, at
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:
