@@ -22,20 +22,11 @@ COLUMNS = ("arm", "seconds", "ratio", "CPU ratio", "rows/s", "SerDe CPU", "shuff
 """A cell has one or two lines: the range of seconds below their median, the 95 % interval below each ratio,
 the SerDe share below the CPU. The CPU ratio is that of all processes."""
 
-_OF_SUMMARY = (
-    "arm",
-    "kind",
-    "status",
-    "rounds",
-    "rows_per_s",
-    "serde_cpu_s",
-    "serde_share",
-    "shuffle_bytes",
-)
-_OF_RATIOS = ("ratio_low", "ratio_high", "cpu_ratio", "cpu_ratio_low", "cpu_ratio_high")
 RAW_COLUMNS = (
-    *(*_OF_SUMMARY[:4], "seconds", "seconds_min", "seconds_max", "ratio"),
-    *(*_OF_SUMMARY[4:], *_OF_RATIOS, "checks_passed", "checks_failed", "note"),
+    *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
+    *("rows_per_s", "serde_cpu_s", "serde_share", "shuffle_bytes"),
+    *("ratio_low", "ratio_high", "cpu_ratio", "cpu_ratio_low", "cpu_ratio_high"),
+    *("checks_passed", "checks_failed", "note"),
 )
 
 Lines = tuple[str, ...]
@@ -57,15 +48,14 @@ class ArmRow:
     def cells(self) -> tuple[Lines, ...]:
         """The rounded texts under `COLUMNS`, each cell as its lines."""
         of = self.figures
-        kind, seconds, serde_cpu, shuffle = (
-            of[name] for name in ("kind", "seconds", "serde_cpu_s", "shuffle_bytes")
-        )
-        low, high = text("seconds", of["seconds_min"]), text("seconds", of["seconds_max"])
+        note = REFERENCE if of["note"] == REFERENCE else of["kind"].replace("strategy", "")
+        low, high = (text("seconds", of[name]) for name in ("seconds_min", "seconds_max"))
+        several = of["rounds"] > 1 and of["seconds"]
+        serde_cpu, shuffle = of["serde_cpu_s"], of["shuffle_bytes"]
         passed, failed = of["checks_passed"], of["checks_failed"]
-        role = "" if kind == "strategy" else kind
         return (
-            (of["arm"], REFERENCE if of["note"] == REFERENCE else role),
-            (text("seconds", seconds), f"{low}–{high}" if of["rounds"] > 1 and seconds else ""),
+            (of["arm"], note),
+            (text("seconds", of["seconds"]), f"{low}–{high}" if several else ""),
             *(
                 (NOTHING, "") if ratio is None else (ratio.text, ratio.range)
                 for ratio in (self.to_reference, self.cpu_to_reference)
@@ -108,7 +98,7 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
     seconds = arm["seconds"] or {"median": None, "values": [None]}
     ratios = {name: stated_ratio(arm, of) for name, of in (("ratio", ""), ("cpu_ratio", "cpu_"))}
     figures = {
-        **{name: arm[name] for name in _OF_SUMMARY},
+        **{name: arm.get(name) for name in RAW_COLUMNS},
         "seconds": seconds["median"],
         "seconds_min": min(seconds["values"]),
         "seconds_max": max(seconds["values"]),
@@ -119,8 +109,8 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
         "note": _note(arm, reference),
     }
     for name, ratio in ratios.items():
-        for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
-            figures[name + end] = None if ratio is None else getattr(ratio, part)
+        if ratio is not None:
+            figures |= {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
     return ArmRow(figures, *ratios.values())
 
 
