@@ -5,8 +5,12 @@ Values are in the unit of their axis; labels are ready-made texts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Literal, TypeAlias
+
+from serde_lab.report.plots.palette import line_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,21 @@ class Bar:
     tick: float | None = None
     absent: str = ""
     """The reason why there is no bar; "" if there is one."""
+
+
+def stacked(
+    label: str,
+    parts: Iterable[tuple[str, str, float]],
+    text: Callable[[float], str],
+    tick: float | None = None,
+) -> Bar:
+    """The bar of the parts above 0, each with its role, its name and its value, which `text` shows."""
+    segments = tuple(
+        Segment(role, value, f"{label}, {name}: {text(value)}")
+        for role, name, value in parts
+        if value > 0
+    )
+    return Bar(label, segments, text(fsum(one.value for one in segments)), tick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,14 @@ class Line:
     points: tuple[tuple[float, float], ...]
     joined: bool = True
     ranges: tuple[tuple[float, float], ...] = ()
+
+
+def lines_of(series: Mapping[str, Iterable[tuple[float, float]]]) -> tuple[Line, ...]:
+    """A line for each series, by its label, in the colours of lines."""
+    return tuple(
+        Line(label, line_role(place), tuple(points))
+        for place, (label, points) in enumerate(series.items())
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from serde_lab.report.page import (
     ratio_cell,
     text_columns,
 )
-from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.plots.palette import line_role
+from serde_lab.report.plots.drawings import Lines, lines_of
 
 _GROUPS = {
     "format": "the format",
@@ -74,17 +73,15 @@ def _lead(found: Sequence[FactorEffects]) -> Sentence:
 
 
 def _figure(facts: RunValues, cells: Mapping[str, Combination]) -> Figure:
-    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    series: dict[str, list[tuple[float, float]]] = {}
     for arm in facts.timed:
         cpu_s = arm.per_record("serde_cpu_s")
         if arm.name in cells and cpu_s:
             cell = cells[arm.name]
-            series = points.setdefault((cell.representation, cell.execution), [])
-            series.append((float(cell.rows_per_frame), 1e6 * cpu_s))
-    lines = [
-        Line(f"{name} {_by(execution)}", line_role(place), tuple(sorted(series)))
-        for place, ((name, execution), series) in enumerate(points.items())
-    ]
+            by = "by row" if cell.execution == ROW else "by column"
+            points = series.setdefault(f"{cell.representation} {by}", [])
+            points.append((float(cell.rows_per_frame), 1e6 * cpu_s))
+    lines = lines_of({label: sorted(points) for label, points in series.items()})
     ranges = "; ".join(
         f"{line.label} from {notation.number(line.points[0][1])} to"
         f" {notation.number(line.points[-1][1])} µs"
@@ -97,15 +94,11 @@ def _figure(facts: RunValues, cells: Mapping[str, Combination]) -> Figure:
         drawing=Lines(
             x_axis="records a frame",
             y_axis="µs of SerDe CPU a record, median of rounds",
-            lines=tuple(lines),
+            lines=lines,
             logarithmic=True,
             x_logarithmic=True,
         ),
     )
-
-
-def _by(execution: str) -> str:
-    return "by row" if execution == ROW else "by column"
 
 
 def _table(found: Sequence[FactorEffects]) -> Table:

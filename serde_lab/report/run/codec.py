@@ -28,8 +28,7 @@ from serde_lab.report.page import (
     Table,
     text_columns,
 )
-from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.plots.palette import line_role
+from serde_lab.report.plots.drawings import Lines, lines_of
 
 _LEAD = (
     "CPU time of one thread: the fastest of a few loops in each round, then the median over rounds. Writing"
@@ -97,13 +96,8 @@ def _us(value: float) -> str:
 
 def _figure(records: Sequence[CodecCost]) -> Figure:
     arms = list(dict.fromkeys(cost.arm for cost in records))
-    lines = tuple(
-        Line(
-            arm,
-            line_role(place),
-            tuple((float(c.rows), c.both_us) for c in records if c.arm == arm),
-        )
-        for place, arm in enumerate(arms)
+    lines = lines_of(
+        {arm: [(float(c.rows), c.both_us) for c in records if c.arm == arm] for arm in arms}
     )
     ends = (
         f"{line.label} {_us(line.points[0][1])} for one record and {_us(line.points[-1][1])} in the largest"

@@ -13,14 +13,13 @@ from serde_lab.measure.metrics import OPEN_TABLES, query_metric
 from serde_lab.report import notation
 from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import (
-    Bar,
     Key,
     Panel,
     Point,
     PointRow,
     PointRows,
-    Segment,
     StackedBars,
+    stacked,
 )
 from serde_lab.report.plots.palette import line_role
 
@@ -92,16 +91,12 @@ def _tables_figure(facts: RunValues, writes: Sequence[_Writes]) -> Figure:
     roles = {table: line_role(place) for place, table in enumerate(tables)}
     bars = []
     for arm in facts.timed:
-        of = {
-            table: median(whole.values())
+        parts = [
+            (roles[table], table, median(whole.values()))
             for table in tables
             if (whole := _of_table(arm, [one for one in writes if one.table == table]))
-        }
-        segments = tuple(
-            Segment(roles[table], seconds, f"{arm.name}, {table}: {notation.seconds(seconds)}")
-            for table, seconds in of.items()
-        )
-        bars.append(Bar(arm.name, segments, notation.seconds(fsum(of.values()))))
+        ]
+        bars.append(stacked(arm.name, parts, notation.seconds))
     return Figure(
         name="tables",
         title="Seconds of writing, by table",

@@ -26,7 +26,7 @@ from serde_lab.report.page import (
     Tone,
     ratio_cell,
 )
-from serde_lab.report.plots.drawings import Line, Lines, Multiples, SmallPanel
+from serde_lab.report.plots.drawings import Line, Lines, Multiples, SmallPanel, lines_of
 from serde_lab.report.plots.palette import line_role
 
 
@@ -65,14 +65,9 @@ def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
 
 
 def _growth_figure(found: Sequence[Growth]) -> Figure:
-    lines = [
-        Line(
-            one.arm,
-            line_role(place),
-            tuple((point.value, point.seconds) for point in one.points),
-        )
-        for place, one in enumerate(found)
-    ]
+    lines = lines_of(
+        {one.arm: [(point.value, point.seconds) for point in one.points] for one in found}
+    )
     first, last = found[0].points[0], found[0].points[-1]
     # starting at the largest run, where the fixed cost of a commit is negligible
     straight = ((first.value, last.seconds * first.value / last.value), (last.value, last.seconds))

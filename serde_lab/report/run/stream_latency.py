@@ -19,7 +19,7 @@ from serde_lab.analysis.streams import (
 )
 from serde_lab.report import notation
 from serde_lab.report.page import MISSING, Block, Cell, Column, Figure, Section, Sentence, Table
-from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.plots.drawings import Line, Lines, lines_of
 from serde_lab.report.plots.palette import line_role
 
 _MOST_POINTS = 50
@@ -225,10 +225,6 @@ def _by_size(
             by_arm.setdefault(one.name, []).append((one.rows, figure))
     if len({one.rows for one in found.arms}) < 2 or not by_arm:
         return None
-    lines = tuple(
-        Line(arm, line_role(place), tuple(points))
-        for place, (arm, points) in enumerate(by_arm.items())
-    )
     described = "; ".join(
         f"{arm} from {notation.number(points[0][1])} to {notation.number(points[-1][1])}"
         for arm, points in by_arm.items()
@@ -240,7 +236,7 @@ def _by_size(
         drawing=Lines(
             x_axis="rows a batch",
             y_axis=axis,
-            lines=lines,
+            lines=lines_of(by_arm),
             logarithmic=logarithmic,
             x_logarithmic=True,
         ),
@@ -383,13 +379,12 @@ def _instants_table(found: Streams) -> Table | None:
 def _lag(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
     """The files that are still to be written over time: all are there when the query starts."""
     left = {one.name: _spread(_backlog(one.latencies[0])) for one in arms}
-    lines = tuple(Line(arm, line_role(n), points) for n, (arm, points) in enumerate(left.items()))
     done = "; ".join(f"{one.name} after {notation.seconds(sum(one.latencies[0]))}" for one in arms)
     return Figure(
         name=f"stream-lag-{table_type.lower()}-{rows:g}",
         title=f"Lag: {_TYPES[table_type]}, {notation.count(rows)} rows a batch",
         description=f"Lines: micro-batches not yet committed, over seconds. The last is done: {done}.",
-        drawing=Lines(x_axis="seconds", y_axis="batches waiting", lines=lines),
+        drawing=Lines(x_axis="seconds", y_axis="batches waiting", lines=lines_of(left)),
     )
 
 

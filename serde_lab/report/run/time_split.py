@@ -25,7 +25,7 @@ from serde_lab.report.page import (
     ratio_cell,
 )
 from serde_lab.report.plots import palette
-from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
+from serde_lab.report.plots.drawings import Bar, Key, Panel, StackedBars, stacked
 
 _GROUP_ROLE = {
     "serde": "other",
@@ -119,13 +119,8 @@ def legend_label(name: str) -> str:
 
 
 def _bar(arm: ArmValues, names: Sequence[str]) -> Bar:
-    segments = tuple(
-        Segment(role(name), seconds, f"{arm.name}, {name}: {notation.seconds(seconds)}")
-        for name in names
-        if (seconds := _seconds(arm, name)) > 0
-    )
-    total = fsum(segment.value for segment in segments)
-    return Bar(arm.name, segments, notation.seconds(total))
+    parts = [(role(name), name, _seconds(arm, name)) for name in names]
+    return stacked(arm.name, parts, notation.seconds)
 
 
 def _seconds(arm: ArmValues, name: str) -> float:
@@ -254,13 +249,8 @@ def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
 
 
 def _serde_bar(arm: ArmValues, verbs: Sequence[str]) -> Bar:
-    segments = tuple(
-        Segment(verb, us, f"{arm.name}, {verb}: {notation.number(us)} µs")
-        for verb in verbs
-        if (us := arm.verb_us(verb)) > 0
-    )
-    total = fsum(segment.value for segment in segments)
-    return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=arm.expected_us)
+    parts = [(verb, verb, arm.verb_us(verb)) for verb in verbs]
+    return stacked(arm.name, parts, lambda us: f"{notation.number(us)} µs", arm.expected_us)
 
 
 def _serde_row(arm: ArmValues, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
