@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import TableError
+from serde_lab.errors import LabError, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,27 +78,43 @@ class HudiSnapshot:
         self.close()
 
     def _parts(self) -> list[Path]:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         if not self._folder:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
-            # Spark refuses to write dates before 1582 unless the calendar is set
-            calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
-            before = self.spark.conf.get(calendar) or "EXCEPTION"
+            what = f"Apache Hudi cannot read {self.path}"
             try:
-                self.spark.conf.set(calendar, "CORRECTED")
-                # as many files as tasks run at once: a table may have thousands of file groups
-                tasks = self.spark.sparkContext.defaultParallelism
-                self.frame().coalesce(tasks).write.mode("overwrite").parquet(folder.name)
-            except (Py4JError, PySparkException) as exc:
+                with dates_of_any_year(self.spark), java_errors(what, TableError):
+                    # as many files as tasks run at once: a table may have thousands of file groups
+                    tasks = self.spark.sparkContext.defaultParallelism
+                    self.frame().coalesce(tasks).write.mode("overwrite").parquet(folder.name)
+            except TableError:
                 folder.cleanup()
-                cause = root_cause(str(exc))
-                raise TableError(f"Apache Hudi cannot read {self.path}: {cause}") from exc
-            finally:
-                self.spark.conf.set(calendar, before)
+                raise
             self._folder.append(folder)
         return sorted(Path(self._folder[0].name).glob("part-*.parquet"))
+
+
+@contextmanager
+def dates_of_any_year(spark: SparkSession) -> Iterator[None]:
+    """While open, Spark writes dates before 1582, which it refuses unless the calendar is set."""
+    calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
+    before = spark.conf.get(calendar) or "EXCEPTION"
+    spark.conf.set(calendar, "CORRECTED")
+    try:
+        yield
+    finally:
+        spark.conf.set(calendar, before)
+
+
+@contextmanager
+def java_errors(what: str, kind: type[LabError] = LabError) -> Iterator[None]:
+    """Turn errors of Spark and Java into one of `kind` that says `what`, and the innermost cause."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as exc:
+        raise kind(f"{what}: {root_cause(str(exc))}") from exc
 
 
 def root_cause(message: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from serde_lab.lab.own_reader import Read, located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample
-from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
+from serde_lab.measure.timeline import THREADS_LEFT, AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.handles.file_groups import FLUSHES
 from serde_lab.pipeline.write import PreparedWrite
@@ -32,7 +32,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 if TYPE_CHECKING:
-    from serde_lab.lab.cells.bench import Bench
+    from serde_lab.lab.cells.bench import Bench, Window
     from serde_lab.pipeline.spark.exchange import SparkExchange
 
 
@@ -233,12 +233,16 @@ class WriteCell(CommitsCell):
         """Write one commit under the clock."""
 
 
-class SparkWriteCell(WriteCell):
-    """A cell whose tasks run in the Spark session of `bench`."""
+class SparkCell(CommitsCell):
+    """A cell that works in the Spark session of `bench`."""
 
     def __init__(self, bench: Bench, job: CellJob) -> None:
         super().__init__(job)
         self.bench, self.slots = bench, bench.slots
+
+
+class SparkWriteCell(SparkCell, WriteCell):
+    """A cell whose tasks run in the Spark session of `bench`."""
 
     def start(self) -> Iterator[Sample]:
         job = self.job
@@ -260,19 +264,27 @@ class SparkWriteCell(WriteCell):
             raise LabError(
                 f"arm {self.job.arm.name!r} has shuffle = 'rdd', but {exchange.obstacle}"
             )
-        measure = measure_commit(
-            window.interval,
-            self.slots,
-            window.history,
-            exchange.reports,
-            driver=driver.report(),
-            tree=window.tree,
-        )
+        measure = measure_of(window, self.slots, exchange.reports, driver=driver.report())
         return Written(written, window.wall_ns, measure)
 
     @abstractmethod
     def exchange(self, commit: CommitInput) -> SparkExchange:
         """The exchange that carries the rows of `commit`."""
+
+
+def measure_of(
+    window: Window,
+    slots: int,
+    reports: Iterable[AttemptReport] = (),
+    *,
+    driver: TaskReport | None = None,
+    labels: Mapping[int, str] | None = None,
+) -> CommitMeasure:
+    """The split of a window's time on `slots` task slots."""
+    found, tree = window.history, window.tree
+    return measure_commit(
+        window.interval, slots, found, reports, driver=driver, labels=labels, tree=tree
+    )
 
 
 class FrameCounts(TypedDict):

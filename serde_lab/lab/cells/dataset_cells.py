@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serde_lab.errors import LabError
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell, QueryRows
 from serde_lab.lab.cells.table_cells import DATASETS, Engine, TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedTable
 from serde_lab.measure.metrics import OPEN_TABLES, Sample, metric, query_metric
-from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.peers.apache_hudi import java_errors
 from serde_lab.scenario.model import Arm
 from tpch import QUERIES
 
@@ -63,13 +62,8 @@ class SparkQueries:
                 spark.catalog.dropTempView(name)
 
     def _ask(self, name: str, answers: dict[str, QueryRows]) -> None:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        try:
+        with java_errors(f"Spark cannot answer {name}"):
             rows = self.bench.spark.sql(QUERIES[name].sql).collect()
-        except (Py4JError, PySparkException) as exc:
-            raise LabError(f"Spark cannot answer {name}: {root_cause(str(exc))}") from exc
         answers[name] = tuple(tuple(row) for row in rows)
 
     def _seconds(self, group: str, call: Callable[[], None]) -> float:

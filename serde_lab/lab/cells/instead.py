@@ -27,17 +27,13 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-from serde_lab.errors import LabError
 from serde_lab.lab.cells.bench import Bench
-from serde_lab.lab.cells.cell import CellJob, CellResult, CommitResult, CommitsCell
+from serde_lab.lab.cells.cell import CellJob, CellResult, CommitResult, SparkCell, measure_of
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.metrics import Sample
-from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.peers.apache_hudi import java_errors
 from serde_lab.peers.table_formats import FORMATS, ICEBERG, TableFormat, quoted
 from serde_lab.pipeline.spark.exchange import SHUFFLE_TASKS, setting, stored_columns
 from serde_lab.records.operation import Operation
@@ -161,15 +157,11 @@ WAYS: Mapping[str, Callable[[Upsert], DataFrame]] = {
 }
 
 
-class UpsertCell(CommitsCell):
+class UpsertCell(SparkCell):
     """A control that upserts as a PySpark user would, without the lab's pipeline."""
 
     own_jobs_only = True
     """Whether all its jobs are in the job group of the thread that calls."""
-
-    def __init__(self, bench: Bench, job: CellJob) -> None:
-        super().__init__(job)
-        self.bench, self.slots = bench, bench.slots
 
     @abstractmethod
     def write(self, commit: CommitInput) -> None:
@@ -183,13 +175,10 @@ class UpsertCell(CommitsCell):
         _, window = self.bench.measured(group, lambda: self.write(commit), self.own_jobs_only)
         # a user's code reports no phases: its stages are counted whole, Python's part and the JVM's
         stages = tuple(replace(stage, python=False) for stage in window.history.stages)
-        measure = measure_commit(
-            window.interval,
+        measure = measure_of(
+            replace(window, history=replace(window.history, stages=stages)),
             self.slots,
-            replace(window.history, stages=stages),
-            [],
             labels={stage.stage_id: f"spark/{stage.name.split(' at ')[0]}" for stage in stages},
-            tree=window.tree,
         )
         sizes = [file.stat().st_size for file in self.stored_files()]
         samples = [
@@ -382,7 +371,5 @@ class MergeCell(UpsertCell):
 
     def _run(self, statement: str) -> None:
         """Run a statement. Raises LabError with the innermost cause from Java."""
-        try:
+        with java_errors(f"{self.format.title} cannot write"):
             self.bench.spark.sql(statement)
-        except (Py4JError, PySparkException) as exc:
-            raise LabError(f"{self.format.title} cannot write: {root_cause(str(exc))}") from exc

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.storagelevel import StorageLevel
 
 from serde_lab.errors import LabError
@@ -29,14 +27,15 @@ from serde_lab.lab.cells.bench import Bench, Window, stage_labels
 from serde_lab.lab.cells.cell import (
     CellJob,
     CommitResult,
-    CommitsCell,
     MeasurableCell,
+    SparkCell,
     SparkWriteCell,
+    measure_of,
     open_table,
     table_bytes,
 )
 from serde_lab.lab.cells.floor_cells import FloorOnCores
-from serde_lab.lab.cells.instead import MergeCell, PlainTableCell, UpsertCell, parquet_writer
+from serde_lab.lab.cells.instead import MergeCell, PlainTableCell, parquet_writer
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
 from serde_lab.lab.cells.read_here import read_control
@@ -44,11 +43,10 @@ from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.cells.spark_reads import HudiOperator, StrategyOperator
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
-from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.environment import calibrate
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval
-from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.peers.apache_hudi import java_errors
 from serde_lab.pipeline.plan import WritePlan, make_plan
 from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.spark.exchange import (
@@ -85,7 +83,7 @@ class OnSpark:
         self._jvm_work = {"jvm": lambda: summed.collect()}
 
     def cell(self, job: CellJob) -> MeasurableCell:
-        kinds: dict[str, type[SparkWriteCell | FloorOnCores | _OnBench | UpsertCell]] = {
+        kinds: dict[str, type[SparkCell | FloorOnCores]] = {
             "strategy": StrategyCell,
             "peer": HudiCell,
             "exchange_only": ExchangeOnlyCell,
@@ -156,15 +154,7 @@ class NativeCell(StrategyCell):
         return ColumnsExchange(stored_columns(self.bench.source(commit.files)))
 
 
-class _OnBench(CommitsCell):
-    """A cell that does not use the lab's own pipeline."""
-
-    def __init__(self, bench: Bench, job: CellJob) -> None:
-        super().__init__(job)
-        self.bench, self.slots = bench, bench.slots
-
-
-class _Control(_OnBench):
+class _Control(SparkCell):
     """A control that writes no Hudi table."""
 
     @property
@@ -215,9 +205,7 @@ class ExchangeOnlyCell(_Control):
                 )
         finally:
             frames.unpersist(blocking=True)
-        measure = measure_commit(
-            window.interval, bench.slots, window.history, found, tree=window.tree
-        )
+        measure = measure_of(window, bench.slots, found)
         # all frames arrived, and so all rows of the commit did
         return CommitResult(window.wall_ns, tuple(measure.samples(number)), rows=commit.rows)
 
@@ -232,7 +220,7 @@ class ParquetFloorCell(_Control):
         files = job.scenario.table_of(job.arm)
         writer = parquet_writer(source, files).mode("overwrite")
         _, window = bench.measured(group, lambda: writer.parquet(target))
-        measure = measure_commit(window.interval, bench.slots, window.history, [], tree=window.tree)
+        measure = measure_of(window, bench.slots)
         rows = bench.spark.read.parquet(target).count()
         if rows != commit.rows:
             raise LabError(f"{job.arm.name} wrote {rows} rows, expected {commit.rows}")
@@ -240,7 +228,7 @@ class ParquetFloorCell(_Control):
         return CommitResult(window.wall_ns, tuple(samples), rows=rows)
 
 
-class HudiCell(_OnBench):
+class HudiCell(SparkCell):
     """A peer: Apache Hudi writes every commit."""
 
     def start(self) -> Iterator[Sample]:
@@ -251,14 +239,7 @@ class HudiCell(_OnBench):
         job = self.job
         options = options_of_peer(job.scenario, job.arm, number)
         window = self._write(group, commit, options)
-        measure = measure_commit(
-            window.interval,
-            self.slots,
-            window.history,
-            [],
-            labels=stage_labels(window.history),
-            tree=window.tree,
-        )
+        measure = measure_of(window, self.slots, labels=stage_labels(window.history))
         written = open_table(job.table)
         instant = written.timeline().completed()[-1]
         stats = written.commit_metadata(instant).write_stats
@@ -277,11 +258,9 @@ class HudiCell(_OnBench):
         source = self.bench.source(commit.files)
         writer = source.write.format("hudi").options(**options).mode("append")
         table = str(self.job.table)
-        try:
+        with java_errors("Apache Hudi cannot write"):
             # Hudi's jobs leave the job group, so every job that ran meanwhile belongs to the cell
             _, window = self.bench.measured(group, lambda: writer.save(table), own_jobs_only=False)
-        except (Py4JError, PySparkException) as exc:
-            raise LabError(f"Apache Hudi cannot write: {root_cause(str(exc))}") from exc
         return window
 
 

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from serde_lab.errors import LabError
 from serde_lab.lab.cells.bench import Bench, Window, stage_labels
-from serde_lab.lab.cells.cell import CellJob, Digest, open_table
+from serde_lab.lab.cells.cell import CellJob, Digest, measure_of, open_table
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
 from serde_lab.lab.cells.read_here import record_form
 from serde_lab.lab.plan import Write, write_options
-from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import AttemptReport
-from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.peers.apache_hudi import dates_of_any_year
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import plan_read
 from serde_lab.pipeline.spark.exchange import on_purpose
@@ -56,12 +51,12 @@ class _SparkOperator(TableOperator):
         """The data columns of the rows; tasks of Python add their reports to `reports`."""
 
     def first_row(self, asked: Asked) -> None:
-        with self._errors("read"):
+        with on_purpose():
             self.rows(asked).limit(1).collect()
 
     def read(self, group: str, asked: Asked) -> tuple[Digest, Timed]:
         reports: Reports = self.bench.spark.sparkContext.accumulator([], ReportsParam())
-        with self._errors("read"):
+        with on_purpose():
             digest, window = self.bench.measured(
                 group, lambda: digest_of(self.rows(asked, reports)), self.own_jobs_only
             )
@@ -69,38 +64,15 @@ class _SparkOperator(TableOperator):
 
     def keep(self, asked: Asked, folder: Path) -> Digest:
         spark = self.bench.spark
-        with self._errors("read"):
+        with on_purpose():
             rows = self.rows(asked)
-            # Spark refuses to write dates before 1582 unless the calendar is set
-            calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
-            before = spark.conf.get(calendar, "EXCEPTION")
-            spark.conf.set(calendar, "CORRECTED")
-            try:
+            with dates_of_any_year(spark):
                 rows.write.parquet(str(folder))
-            finally:
-                spark.conf.set(calendar, before or "EXCEPTION")
             return digest_of(spark.read.schema(rows.schema).parquet(str(folder)))
 
     def _timed(self, window: Window, reports: Sequence[AttemptReport]) -> Timed:
-        history = window.history
-        measure = measure_commit(
-            window.interval,
-            self.slots,
-            history,
-            reports,
-            labels=None if self.own_jobs_only else stage_labels(history),
-            tree=window.tree,
-        )
-        return Timed(window.wall_ns, measure)
-
-    @contextmanager
-    def _errors(self, verb: str) -> Iterator[None]:
-        """Turn the errors of Spark into LabError with the innermost cause."""
-        try:
-            with on_purpose():
-                yield
-        except (Py4JError, PySparkException) as exc:
-            raise LabError(f"{self.job.arm.subject} cannot {verb}: {root_cause(str(exc))}") from exc
+        labels = None if self.own_jobs_only else stage_labels(window.history)
+        return Timed(window.wall_ns, measure_of(window, self.slots, reports, labels=labels))
 
 
 class StrategyOperator(_SparkOperator):
@@ -120,7 +92,7 @@ class StrategyOperator(_SparkOperator):
         )
         # each worker reads one slice, so that none imports the reader under the clock
         plan = plan_read(open_table(job.table), Asked(job.table).options(form))
-        with self._errors("read"):
+        with on_purpose():
             merged_slices(self.bench.spark, plan, plan.slices[: self.slots]).count()
         yield from self.bench.start_samples()
 
@@ -133,7 +105,7 @@ class StrategyOperator(_SparkOperator):
         files = write_options(job.scenario, job.arm, Write(Operation.UPSERT)).file_format
         reports: list[AttemptReport] = []
         compactor = compactor_on(self.bench.spark, reports)
-        with self._errors("compact"):
+        with on_purpose():
             _, window = self.bench.measured(
                 group, lambda: compact(open_table(job.table), compactor, files, self.form)
             )
@@ -176,7 +148,7 @@ class HudiOperator(_SparkOperator):
             f"CALL run_compaction(op => 'scheduleandexecute', path => '{self.job.table}',"
             f" options => '{listed}')"
         )
-        with self._errors("compact"):
+        with on_purpose():
             _, window = self.bench.measured(
                 group, lambda: self.bench.spark.sql(statement).collect(), self.own_jobs_only
             )

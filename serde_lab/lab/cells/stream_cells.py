@@ -28,6 +28,7 @@ from serde_lab.lab.cells.cell import (
     CellResult,
     MeasurableCell,
     frame_counts,
+    measure_of,
     open_table,
     schema_of,
     table_bytes,
@@ -44,8 +45,7 @@ from serde_lab.lab.checks.stored_batches import (
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.own_reader import Readers
 from serde_lab.lab.plan import batch_rows, hops_of, options_of, serde_options
-from serde_lab.measure.commit import CommitMeasure, measure_commit
-from serde_lab.measure.event_log import SparkHistory
+from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
@@ -239,7 +239,9 @@ class LabStreamCell(StreamCell):
                 yield Sample(f"{DRIVER_PREFIX}{phase}_s", time.wall_ns / 1e9, batch.number + 1)
             files = 0 if batch.commit is None else len(batch.commit.stats)
             yield Sample("files", files, batch.number + 1)
-        yield from whole(self._measure(window))
+        tasks = [task for batch in self._told for task in batch.tasks]
+        driver = together([batch.driver for batch in self._told])
+        yield from whole(measure_of(window, self.bench.slots, tasks, driver=driver))
         yield Sample("hops", hops_of(self.job.scenario, self.job.arm))
 
     def result(self, samples: tuple[Sample, ...]) -> CellResult:
@@ -261,16 +263,6 @@ class LabStreamCell(StreamCell):
         jobs = 1 + min(_EMPTY_JOBS, self.stream.batches // 2)
         return [self.bench.empty_job_s(files, tasks, hops) for _ in range(jobs)][1:]
 
-    def _measure(self, window: Window) -> CommitMeasure:
-        return measure_commit(
-            window.interval,
-            self.bench.slots,
-            window.history,
-            [task for batch in self._told for task in batch.tasks],
-            driver=together([batch.driver for batch in self._told]),
-            tree=window.tree,
-        )
-
 
 class HudiStreamCell(StreamCell):
     """A peer: Apache Hudi's sink writes the stream."""
@@ -290,17 +282,7 @@ class HudiStreamCell(StreamCell):
         return writer.start(str(table))
 
     def parts(self, window: Window) -> Iterator[Sample]:
-        history: SparkHistory = window.history
-        yield from whole(
-            measure_commit(
-                window.interval,
-                self.bench.slots,
-                history,
-                [],
-                labels=stage_labels(history),
-                tree=window.tree,
-            )
-        )
+        yield from whole(measure_of(window, self.bench.slots, labels=stage_labels(window.history)))
 
     def cause(self, text: str) -> str:
         return f"Apache Hudi cannot write: {root_cause(text)}"
