@@ -87,22 +87,20 @@ class Policy:
     limits: tuple[LimitOverride, ...] = ()
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any], where: str = "[gate]") -> Policy:
+    def from_table(cls, table: Mapping[str, Any]) -> Policy:
         """Read a `[gate]` table; raises ScenarioError naming the key and the known ones."""
-        values = {key: value for key, value in table.items() if value is not None}
-        overrides = values.pop("limit", values.pop("limits", ()))
-        _check_keys(values, cls, where)
-        for key in ("relative", "absolute", "bytes", "memory", "alpha"):
-            if key in values:
-                values[key] = _share(values[key], f"{where} {key}")
+        overrides = table.get("limit") or table.get("limits") or ()
+        rest = {key: value for key, value in table.items() if key not in ("limit", "limits")}
+        values = _given(rest, cls, "[gate]")
         if "metrics" in values:
             values["metrics"] = tuple(values["metrics"])
-        policy = cls(**values, limits=tuple(_override(one, where) for one in overrides))
+        limits = [LimitOverride(**_given(one, LimitOverride, "[gate.limit]")) for one in overrides]
+        policy = cls(**values, limits=tuple(limits))
         for name in (*policy.metrics, *(one.metric for one in policy.limits if one.metric)):
             try:
                 metric(name)
             except RunError as exc:
-                raise ScenarioError(f"{where}: {exc.message}") from exc
+                raise ScenarioError(f"[gate]: {exc.message}") from exc
         return policy
 
     def limits_of(self, row: Row) -> Limits:
@@ -129,27 +127,22 @@ class Policy:
         return tuple(sorted({one.phase for one in self.limits if one.phase}))
 
 
-def _override(table: Mapping[str, Any], where: str) -> LimitOverride:
+_SHARES = ("relative", "absolute", "bytes", "memory", "alpha")
+
+
+def _given(table: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
+    """The keys that a table gives, all of them fields of `kind`, with its shares as floats."""
     values = {key: value for key, value in table.items() if value is not None}
-    where = f"{where.rstrip(']')}.limit]"
-    _check_keys(values, LimitOverride, where)
-    for key in ("relative", "absolute"):
-        if key in values:
-            values[key] = _share(values[key], f"{where} {key}")
-    return LimitOverride(**values)
-
-
-def _check_keys(table: Mapping[str, Any], kind: type, where: str) -> None:
     known = sorted(field.name for field in fields(kind))
-    for key in table:
+    for key in values:
         if key not in known:
             raise ScenarioError(f"{where} has no key {key!r}; known are {', '.join(known)}")
-
-
-def _share(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ScenarioError(f"{where} is {value!r}; expected a number from 0")
-    return float(value)
+    for key in [key for key in _SHARES if key in values]:
+        value = values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+            raise ScenarioError(f"{where} {key} is {value!r}; expected a number from 0")
+        values[key] = float(value)
+    return values
 
 
 Level = Literal["failed", "wrong answer", "regression", "undecided", "passed"]
@@ -201,7 +194,7 @@ class GateResult:
 
     def level_of(self, row: Row) -> Level:
         """The gate's verdict on one row of the comparison; a gate shows no other."""
-        return next(f.level for f in self.findings if f.row is not None and _same_cell(f.row, row))
+        return next(f.level for f in self.findings if f.row is not None and f.row.cell == row.cell)
 
     @property
     def failing_arms(self) -> tuple[str, ...]:
@@ -215,14 +208,6 @@ class GateResult:
                 }
             )
         )
-
-
-def _same_cell(one: Row, other: Row) -> bool:
-    return (one.before_arm, one.after_arm, one.quantity) == (
-        other.before_arm,
-        other.after_arm,
-        other.quantity,
-    )
 
 
 def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> GateResult:

@@ -56,11 +56,22 @@ def gate_sides(
 ) -> GateResult:
     """Judge `after` against `before`: two runs of one A/B measurement, or two arms of the same side.
 
-    The policy defaults to that of `after`'s scenario.
+    The policy defaults to that of `after`'s scenario. Phases are compared only if one of its limits names
+    them.
     """
     policy = policy or Policy.from_table(after.gate_table)
-    options = compare_options(policy, arms, host_mismatch, spending)
-    options = replace(options, across_options=across_options)
+    options = CompareOptions(
+        arms=tuple(arms),
+        metrics=(*(policy.metrics or PRIMARY), *policy.phase_metrics),
+        phases=policy.phases,
+        alpha=policy.alpha,
+        margin=policy.relative,
+        bytes_tolerance=policy.bytes,
+        host_mismatch=host_mismatch,
+        control_arm=policy.control,
+        spending=spending,
+        across_options=across_options,
+    )
     return decide(compare_sides(before, after, options, control), policy, strict=strict)
 
 
@@ -150,26 +161,6 @@ def gate_measured(measure: Measure, judge: Judge, arms: Sequence[str] = ()) -> G
     return _confirmed(first, judge(again, first.failing_arms))
 
 
-def compare_options(
-    policy: Policy,
-    arms: Sequence[tuple[str, str]],
-    host_mismatch: HostMismatch,
-    spending: AlphaSpending | None,
-) -> CompareOptions:
-    """The comparison that a policy asks for, by phase only if a limit names phases."""
-    return CompareOptions(
-        arms=tuple(arms),
-        metrics=(*(policy.metrics or PRIMARY), *policy.phase_metrics),
-        phases=policy.phases,
-        alpha=policy.alpha,
-        margin=policy.relative,
-        bytes_tolerance=policy.bytes,
-        host_mismatch=host_mismatch,
-        control_arm=policy.control,
-        spending=spending,
-    )
-
-
 def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
     """The arms with those that their verdicts depend on: controls, `[gate] control`, and A/A arms."""
     wanted = {*arms, str(side.gate_table.get("control") or "")}
@@ -180,8 +171,11 @@ def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
 
 def _confirmed(first: GateResult, second: GateResult) -> GateResult:
     """The first result, with noisy regressions kept only if the second result has them too."""
-    again = {_cell(f.row): f for f in second.findings if f.row is not None}
-    findings = [_second_opinion(found, again.get(_cell(found.row))) for found in first.findings]
+    again = {f.row.cell: f for f in second.findings if f.row is not None}
+    findings = [
+        _second_opinion(found, again.get(found.row.cell) if found.row is not None else None)
+        for found in first.findings
+    ]
     # New failures of the second measurement count; its noise on other cells does not.
     findings += [f for f in second.findings if f.level in ("failed", "wrong answer")]
     return replace(first, findings=tuple(findings), confirmed=True)
@@ -196,10 +190,6 @@ def _second_opinion(found: GateFinding, again: GateFinding | None) -> GateFindin
         return replace(found, text=f"{found.text}; confirmed by a second measurement: {again.text}")
     text = f"not confirmed by a second measurement ({again.text}); at first: {found.text}"
     return replace(found, level="undecided", text=text)
-
-
-def _cell(row: Row | None) -> tuple[str, object] | None:
-    return None if row is None else (row.after_arm, row.quantity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,25 +144,19 @@ def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
 
 def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, control: str) -> Row:
     """Across machine classes only times are compared: as ratios to a control arm, with wide limits."""
-    machines = stands.absolute
-    is_time = base.metric.kind == "time"
-    if not control or not is_time or control in (base.before_arm, base.after_arm):
-        why = (
-            machines
-            if not control
-            else f"{machines}, and this is not a time that can be divided by a control arm's"
-        )
-        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
-    if stands.cpu_only and not all(
-        is_cpu_ratio(side, control, base.quantity) for side in (before, after)
-    ):
-        why = f"{machines}, and this is not a CPU time that can be divided by a control arm's"
-        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
-    first = ratios_to_control(before, base.before_arm, control, base.quantity)
-    second = ratios_to_control(after, base.after_arm, control, base.quantity)
-    if not first or not second:
-        why = f"{machines}, and the control arm {control} has no such time"
-        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
+    if not control:
+        return _refused(base, {}, {}, stands.absolute)
+    why, quantity = "", base.quantity
+    first = ratios_to_control(before, base.before_arm, control, quantity)
+    second = ratios_to_control(after, base.after_arm, control, quantity)
+    if base.metric.kind != "time" or control in (base.before_arm, base.after_arm):
+        why = "this is not a time that can be divided by a control arm's"
+    elif stands.cpu_only and not all(is_cpu_ratio(s, control, quantity) for s in (before, after)):
+        why = "this is not a CPU time that can be divided by a control arm's"
+    elif not first or not second:
+        why = f"the control arm {control} has no such time"
+    if why:
+        return _refused(base, {}, {}, f"{stands.absolute}, and {why}")
     return replace(
         _with_evidence(base, unjudged(first, second, paired=False)),
         floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),

@@ -69,6 +69,11 @@ class Row:
     """For a missing row: True if only `after` has the cell, False if it vanished."""
 
     @property
+    def cell(self) -> tuple[str, str, Quantity]:
+        """What is compared, which no two rows of a comparison share."""
+        return self.before_arm, self.after_arm, self.quantity
+
+    @property
     def verdict(self) -> Verdict:
         return self.judgement.verdict
 
