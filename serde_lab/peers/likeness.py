@@ -260,7 +260,7 @@ def as_records(aspects: Iterable[Aspect] = ASPECTS) -> tuple[dict[str, object], 
     )
 
 
-def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
+def as_document() -> str:
     """The text of `LIKENESS.md`; a test compares it with this table."""
     lines = [
         "# What the lab's pipeline and Apache Hudi do alike, and what they do differently",
@@ -271,7 +271,7 @@ def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
         "| | this pipeline | Apache Hudi | | measured by |",
         "|---|---|---|---|---|",
     ]
-    for one in aspects:
+    for one in ASPECTS:
         shown = [f"`{name}`" for name in one.metrics]
         shown += [f"check `{one.shown_in}`"] if one.shown_in else []
         lines.append(

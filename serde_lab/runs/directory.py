@@ -135,11 +135,6 @@ class RunEntry:
         """The scenario's name, from the header or else the folder."""
         return self.path.parent.name if self.header is None else self.header.scenario
 
-    @property
-    def started(self) -> tuple[str, str]:
-        """A sort key, oldest first: the start time, or the id, which begins with the time."""
-        return ("" if self.header is None else self.header.started_at) or self.run, self.run
-
 
 def list_runs(results: Path) -> list[RunEntry]:
     """All runs under `results`, oldest first, including damaged ones with their problem."""

@@ -7,6 +7,7 @@ has the form that `--set` takes.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -77,6 +78,11 @@ def listed(names: Iterable[str]) -> str:
 def a(operation: str) -> str:
     """`operation` with its indefinite article."""
     return f"{'an' if operation[0] in 'aeiu' else 'a'} {operation}"
+
+
+def repeated(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The names that occur more than once, and how often."""
+    return ((name, times) for name, times in Counter(names).items() if times > 1)
 
 
 def unknown_arm(key: str, name: str, known: list[str]) -> Iterator[Problem]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -290,20 +291,8 @@ class ShapesData(ScenarioSection):
     @property
     def shape(self) -> Shape:
         """The shape of the rows, as their generator takes it."""
-        return Shape(
-            rows=self.rows,
-            columns=self.columns,
-            strings=self.strings,
-            string_bytes=self.string_bytes,
-            nulls=self.nulls,
-            decimals=self.decimals,
-            nesting=self.nesting,
-            nested=self.nested,
-            keys=self.keys,
-            partitions=self.partitions,
-            hot_bucket=self.skew == "bucket",
-            seed=self.seed,
-        )
+        alike = self.model_dump(include={field.name for field in fields(Shape)})
+        return Shape(**alike, hot_bucket=self.skew == "bucket")
 
     @property
     def record_key(self) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +23,7 @@ from typing import Any
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.model import Arm, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, listed, suggestion, unknown_arm
+from serde_lab.scenario.problems import Problem, listed, repeated, suggestion, unknown_arm
 from serde_lab.scenario.sections import Shapes, ShapesData
 
 _BARE_WORD = re.compile(r"[A-Za-z0-9_./*~-]+")
@@ -277,9 +276,8 @@ def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
     names = [arm.name for arm in scenario.arms]
     for name in shapes.between:
         yield from unknown_arm("shapes.between", name, names)
-    for name, times in Counter(factor.name for factor in shapes.factors).items():
-        if times > 1:
-            yield Problem("shapes.factor", f"{times} factors are called {name!r}")
+    for name, times in repeated(factor.name for factor in shapes.factors):
+        yield Problem("shapes.factor", f"{times} factors are called {name!r}")
     for factor in shapes.factors:
         where = f"shapes.factor.{factor.name}"
         for key in (factor.key, *factor.also):

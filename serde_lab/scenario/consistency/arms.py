@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from serde_lab.records.operation import Operation
@@ -17,7 +16,7 @@ from serde_lab.scenario.model import (
     TopologySection,
     TpchData,
 )
-from serde_lab.scenario.problems import Problem, a, unknown_arm
+from serde_lab.scenario.problems import Problem, a, repeated, unknown_arm
 from serde_lab.scenario.sections import Batch
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
@@ -44,9 +43,8 @@ _FACTORS: Mapping[str, str] = {
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Problems of `[[arm]]` and of `[topology]`."""
     names = [arm.name for arm in scenario.arms]
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield Problem(f"arm.{name}", f"{times} arms have this name")
+    for name, times in repeated(names):
+        yield Problem(f"arm.{name}", f"{times} arms have this name")
     for number, arm in enumerate(scenario.arms):
         key = f"arm.{arm.name}"
         yield from _kind(key, arm, scenario)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.scenario.model import UPSERT_CONTROLS, Merging, ParquetData, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, a, listed, suggestion
+from serde_lab.scenario.problems import Problem, a, listed, repeated, suggestion
 from serde_lab.scenario.sections import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 
@@ -22,9 +21,8 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
     data = scenario.data
     for role in ("key", "partition", "ordering"):
         names: tuple[str, ...] = getattr(data, role)
-        for name, times in Counter(names).items():
-            if times > 1:
-                yield Problem(f"data.{role}", f"names {name!r} {times} times")
+        for name, times in repeated(names):
+            yield Problem(f"data.{role}", f"names {name!r} {times} times")
     if isinstance(data, TpchData):
         known = TABLES[data.table].columns
         for role, names in (

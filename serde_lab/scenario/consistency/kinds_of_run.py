@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from serde_lab.scenario.hudi_options import settings_problems, with_settings
 from serde_lab.scenario.model import RECORD_PEERS, UPSERT_CONTROLS, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, a, listed, unknown_arm
+from serde_lab.scenario.problems import Problem, a, listed, repeated, unknown_arm
 from serde_lab.scenario.sweep import first_table, tables_of
 from tpch import QUERIES
 
@@ -37,11 +37,10 @@ def check_datasets(scenario: Scenario) -> Iterator[Problem]:
 
 def _datasets(scenario: Scenario) -> Iterator[Problem]:
     names = [first_table(scenario), *(one.name for one in scenario.datasets)]
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield Problem(
-                f"dataset.{name}", f"{times} tables have this name; that of [data] is {names[0]!r}"
-            )
+    for name, times in repeated(names):
+        yield Problem(
+            f"dataset.{name}", f"{times} tables have this name; that of [data] is {names[0]!r}"
+        )
     if scenario.stream is not None:
         yield Problem("dataset", "a stream writes one table; remove [stream] or [[dataset]]")
     if scenario.codec_only:
@@ -54,9 +53,8 @@ def _datasets(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _queries(scenario: Scenario) -> Iterator[Problem]:
-    for name, times in Counter(scenario.queries).items():
-        if times > 1:
-            yield Problem("queries", f"names {name!r} {times} times")
+    for name, times in repeated(scenario.queries):
+        yield Problem("queries", f"names {name!r} {times} times")
     if scenario.measure.exchange != "spark":
         yield Problem(
             "queries",
@@ -69,9 +67,8 @@ def _queries(scenario: Scenario) -> Iterator[Problem]:
     tables: list[str] = [
         one.data.table for one in tables_of(scenario).values() if isinstance(one.data, TpchData)
     ]
-    for table, times in Counter(tables).items():
-        if times > 1:
-            yield Problem("queries", f"read {table}, of which the scenario has {times} tables")
+    for table, times in repeated(tables):
+        yield Problem("queries", f"read {table}, of which the scenario has {times} tables")
     for query in dict.fromkeys(scenario.queries):
         missing = [name for name in QUERIES[query].tables if name not in tables]
         if missing:
