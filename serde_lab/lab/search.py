@@ -44,12 +44,8 @@ Pair = tuple[Arm, Arm]
 """A start, and an arm that is compared with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """Arms that are measured in the same rounds, each candidate with its start."""
-
-    arms: tuple[Arm, ...]
-    rounds: int
+Heat = tuple[Arm, ...]
+"""Arms that are measured in the same rounds, each candidate with its start."""
 
 
 class Search:
@@ -81,7 +77,7 @@ class Search:
                 for name in (side.rungs[rung] if rung < len(side.rungs) else ())
                 if name in arms
             ]
-            self._measure(self._heats(entrants, count), work, progress)
+            self._measure(entrants, count, work, progress)
             sides = self._sides()
             for side in sides:
                 for text in _news(side, rung + 1):
@@ -96,7 +92,7 @@ class Search:
         beside = [arm for arm in self.point.here if arm.name in stated]
         # arms that are no starts are measured here only
         if pairs or any(arm.name not in search.starts for arm in beside):
-            self._measure(self._heats(pairs, scenario.measure.rounds, beside), work, progress)
+            self._measure(pairs, scenario.measure.rounds, work, progress, beside)
         for side in self._sides():
             progress.message(f"{side.start}: {side.verdict}")
         return self._rounds.arms
@@ -116,17 +112,19 @@ class Search:
         self._rounds.kinds = {**self._rounds.kinds, **kinds}
         self._rounds.arms = (*self.point.arms, *combined)
 
-    def _heats(
-        self, entrants: Sequence[Pair], rounds: int, beside: Sequence[Arm] = ()
-    ) -> list[Heat]:
-        return list(heats(entrants, rounds, self._heaps, beside))
-
-    def _measure(self, planned: Sequence[Heat], work: Path, progress: Progress) -> None:
+    def _measure(
+        self,
+        entrants: Sequence[Pair],
+        rounds: int,
+        work: Path,
+        progress: Progress,
+        beside: Sequence[Arm] = (),
+    ) -> None:
         """Measure the heats one after the other, each in sessions of its own."""
-        for heat in planned:
-            scenario = with_rounds(self.point.scenario, heat.rounds)
-            cells = cells_of(scenario, heat.arms, self._first_round)
-            self._first_round += scenario.measure.warmup + heat.rounds
+        scenario = with_rounds(self.point.scenario, rounds)
+        for heat in heats(entrants, self._heaps, beside):
+            cells = cells_of(scenario, heat, self._first_round)
+            self._first_round += scenario.measure.all_rounds
             todo = [
                 cell
                 for cell in cells
@@ -145,13 +143,13 @@ class Search:
     def _point_of(self, heat: Heat) -> PreparedPoint:
         peers = plan_peers(
             self.point.scenario,
-            heat.arms,
+            heat,
             jar=self.settings.hudi_jar,
             isolated=self.point.peers.isolated,
         )
         # garbage is collected before each cell of a search with peers, be they in this heat or not
         peers = replace(peers, with_peers=self.point.peers.with_peers)
-        return replace(self.point, arms=heat.arms, peers=peers)
+        return replace(self.point, arms=heat, peers=peers)
 
 
 def _news(side: SearchedSide, rung: int) -> Iterator[str]:
@@ -188,9 +186,7 @@ def heaps_of(scenario: Scenario, settings: RunSettings) -> Heaps:
     return Heaps(usual, int(_OF_MEMORY * psutil.virtual_memory().total))
 
 
-def heats(
-    entrants: Sequence[Pair], rounds: int, heaps: Heaps, beside: Sequence[Arm] = ()
-) -> Iterator[Heat]:
+def heats(entrants: Sequence[Pair], heaps: Heaps, beside: Sequence[Arm] = ()) -> list[Heat]:
     """Divide `entrants` among heats whose heaps fit the memory together; each start is in every heat of its
     candidates. The arms `beside` join the first heat that has room for them.
 
@@ -203,8 +199,7 @@ def heats(
     for arm in beside:
         if not any(arm.name in one for one in found):
             _place({arm.name: arm}, found, heaps)
-    for one in found:
-        yield Heat(tuple(one.values()), rounds)
+    return [tuple(one.values()) for one in found]
 
 
 def _place(wanted: dict[str, Arm], found: list[dict[str, Arm]], heaps: Heaps) -> None:
@@ -252,8 +247,8 @@ def planned_search(
     rungs = []
     for number, rounds in enumerate(search.rounds, start=1):
         entrants = [pair for pairs in left.values() for pair in pairs]
-        made = list(heats(entrants, rounds, heaps))
-        rungs.append(_planned(scenario, f"rung {number}", entrants, made))
+        made = heats(entrants, heaps)
+        rungs.append(_planned(scenario, f"rung {number}", rounds, entrants, made))
         left = {
             start: pairs[: (len(pairs) + 1) // 2 + search.spare] for start, pairs in left.items()
         }
@@ -262,22 +257,19 @@ def planned_search(
         for pairs in left.values()
         for start, last in pairs[:1]
     ]
-    made = list(heats(best, scenario.measure.rounds, heaps, arms))
-    return [*rungs, _planned(scenario, "confirmation", best, made)]
+    made = heats(best, heaps, arms)
+    return [*rungs, _planned(scenario, "confirmation", scenario.measure.rounds, best, made)]
 
 
 def _planned(
-    scenario: Scenario, name: str, entrants: Sequence[Pair], made: Sequence[Heat]
+    scenario: Scenario, name: str, rounds: int, entrants: Sequence[Pair], made: Sequence[Heat]
 ) -> PlannedRung:
     start_of = {arm.name: start.name for start, arm in entrants}
     cells = tuple(
         start_of.get(arm.name, arm.name)
         for heat in made
-        for arm in heat.arms
-        for _ in range(scenario.measure.warmup + heat.rounds)
+        for arm in heat
+        for _ in range(scenario.measure.warmup + rounds)
     )
-    sessions = sum(
-        len({tuple(session_settings(arm).items()) for arm in heat.arms}) for heat in made
-    )
-    rounds = made[0].rounds if made else 0
-    return PlannedRung(name, len(entrants), rounds, len(made), cells, sessions)
+    sessions = sum(len({tuple(session_settings(arm).items()) for arm in heat}) for heat in made)
+    return PlannedRung(name, len(entrants), rounds if made else 0, len(made), cells, sessions)

@@ -197,9 +197,7 @@ def test_a_heat_holds_as_many_sessions_as_fit_the_memory_and_every_candidate_has
     plain = with_settings(start, "a-plain", {DICTIONARY: False})
     pairs = [(start, arm) for arm in (*codecs, large, plain)]
     of = {
-        most: [
-            [arm.name for arm in heat.arms] for heat in heats(pairs, 3, Heaps(1000, most), [other])
-        ]
+        most: [[arm.name for arm in heat] for heat in heats(pairs, Heaps(1000, most), [other])]
         for most in (2000, 3500, 9000)
     }
     assert of == {
