@@ -70,18 +70,6 @@ class AddedEventTime:
         return pa.array(times, pa.int64())
 
 
-class KeptOrdering:
-    """The user's own ordering column, unchanged: enough for a single batch without duplicates."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-
-    def values(self, of: OrderedRows) -> pa.Array:
-        """See `OrderingValues`; returns `own`."""
-        assert of.own is not None
-        return of.own
-
-
 class ShiftedOrdering:
     """The user's own ordering column, its values moved by more than the column's extent per batch.
 

@@ -28,7 +28,6 @@ from serde_lab.inputs.draws import draw, share_of, shuffled, spread, stream
 from serde_lab.inputs.event_time import (
     EVENT_TS,
     AddedEventTime,
-    KeptOrdering,
     OrderedRows,
     OrderingValues,
     ShiftedOrdering,
@@ -203,7 +202,8 @@ class UpdateStream:
             )
         return ends[1] + 1
 
-    def _ordering_values(self, ordering: Sequence[str]) -> OrderingValues:
+    def _ordering_values(self, ordering: Sequence[str]) -> OrderingValues | None:
+        """What makes the ordering values; None for a single batch without duplicates, which keeps its own."""
         if not ordering:
             if EVENT_TS in self._source.schema.names:
                 raise DataError(
@@ -214,7 +214,7 @@ class UpdateStream:
         field = self._source.schema.field(ordering[0])
         repeats = max((self._repeats(n) for n in range(len(self._batches))), default=0)
         if len(self._batches) < 2 and not repeats:
-            return KeptOrdering(ordering[0])
+            return None
         return ShiftedOrdering(field, self._source.extent(ordering[0]), len(self._batches), repeats)
 
     def _repeats(self, number: int) -> int:
