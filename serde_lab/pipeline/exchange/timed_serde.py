@@ -9,7 +9,7 @@ row and are not timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,24 @@ import pyarrow as pa
 
 from serde_lab.measure.phases import INDEX_VERBS, SERDE_VERBS
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.record_verbs import Locations, MetadataValues
+from serde_lab.serde.record_verbs import MetadataValues
 
 T = TypeVar("T")
 
 READ_COLUMNS, TAKE, TO_ARROW = "read_columns", "take", "to_arrow"
 
 _UNINTERRUPTED = SERDE_VERBS | INDEX_VERBS
+
+
+def _asked(verb: str, name: str) -> Any:
+    """The method `name` of the records themselves, timed as `verb`."""
+
+    def ask(timed: TimedRecords, *given: Any) -> Any:
+        return timed._timed(verb, lambda: getattr(timed.records, name)(*given))
+
+    return ask
 
 
 class TimedRecords(Records):
@@ -41,41 +49,18 @@ class TimedRecords(Records):
             return len(self.records)
         return self._timed(READ_COLUMNS, self.records.__len__)
 
-    def to_arrow(self) -> pa.RecordBatch:
-        return self._timed(TO_ARROW, self.records.to_arrow)
-
-    def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
-        return self._timed(TO_ARROW, self.records.to_rows)
-
-    def column(self, name: str) -> pa.Array:
-        return self._timed(READ_COLUMNS, lambda: self.records.column(name))
-
-    def column_values(self, names: Sequence[str]) -> list[pa.Array]:
-        return self._timed(READ_COLUMNS, lambda: self.records.column_values(names))
-
-    def record_keys(self) -> pa.StringArray:
-        return self._timed(READ_COLUMNS, self.records.record_keys)
-
-    def partition_paths(self) -> pa.StringArray:
-        return self._timed(READ_COLUMNS, self.records.partition_paths)
-
-    def ordering_values(self) -> list[pa.Array]:
-        return self._timed(READ_COLUMNS, self.records.ordering_values)
-
-    def current_locations(self) -> Locations:
-        return self._timed(READ_COLUMNS, self.records.current_locations)
-
-    def new_locations(self, instant_time: str) -> Locations:
-        return self._timed(READ_COLUMNS, lambda: self.records.new_locations(instant_time))
-
-    def is_delete(self, markers: DeleteMarkers = DeleteMarkers()) -> pa.BooleanArray:  # noqa: B008
-        return self._timed(READ_COLUMNS, lambda: self.records.is_delete(markers))
-
-    def should_ignore(self) -> pa.BooleanArray:
-        return self._timed(READ_COLUMNS, self.records.should_ignore)
-
-    def forget_columns(self) -> None:
-        self._timed(READ_COLUMNS, self.records.forget_columns)
+    to_arrow = _asked(TO_ARROW, "to_arrow")
+    to_rows = _asked(TO_ARROW, "to_rows")
+    column = _asked(READ_COLUMNS, "column")
+    column_values = _asked(READ_COLUMNS, "column_values")
+    record_keys = _asked(READ_COLUMNS, "record_keys")
+    partition_paths = _asked(READ_COLUMNS, "partition_paths")
+    ordering_values = _asked(READ_COLUMNS, "ordering_values")
+    current_locations = _asked(READ_COLUMNS, "current_locations")
+    new_locations = _asked(READ_COLUMNS, "new_locations")
+    is_delete = _asked(READ_COLUMNS, "is_delete")
+    should_ignore = _asked(READ_COLUMNS, "should_ignore")
+    forget_columns = _asked(READ_COLUMNS, "forget_columns")
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         return self._of(self._timed(TAKE, lambda: self.records.take(indices)))
