@@ -27,11 +27,10 @@ from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.baseline import store as baselines
 from serde_lab.gate.compare.comparability import HostMismatch
 from serde_lab.gate.compare.comparison import compare_sides
-from serde_lab.gate.compare.evidence import Evidence
-from serde_lab.gate.compare.rows import PRIMARY, CompareOptions, Comparison, Row
+from serde_lab.gate.compare.rows import PRIMARY, CompareOptions, Comparison
 from serde_lab.gate.compare.sides import Side, side_of_run
-from serde_lab.gate.decision import GateFinding, GateResult, Limits, Policy, decide
-from serde_lab.gate.statistics import AlphaSpending, RatioInterval
+from serde_lab.gate.decision import GateFinding, GateResult, Policy, decide
+from serde_lab.gate.statistics import AlphaSpending
 from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.runs.model import Run
 
@@ -253,52 +252,31 @@ def run_adaptively(
 
 
 def _may_be_decided(finding: GateFinding, plan: AlphaSpending, policy: Policy) -> str:
-    """Why a cell continues; "" if it is decided, or if it cannot be decided within the maximum of rounds."""
+    """Why a cell continues; "" if it is decided, or if it cannot be decided within the maximum of rounds.
+
+    Until the last look an interval shrinks with the root of the rounds, and the ratio may move by as much as
+    the interval shrinks.
+    """
     row = finding.row
     if row is None or finding.level != "undecided" or row.evidence is None:
         return ""
-    found = row.evidence
+    found, limits = row.evidence, policy.limits_of(row)
     interval = found.interval
     if interval is None or interval.low <= 0:
         return f"only {found.count} rounds" if found.count < plan.maximum else ""
-    end = _possible_end(interval, found.count / plan.maximum)
-    limits = policy.limits_of(row)
-    if _could_fail(end, row, limits) or _could_pass(end, found, limits):
-        return f"ratio {interval.low:.3f} .. {interval.high:.3f} after {found.count} rounds"
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _PossibleEnd:
-    """Log ratios possible at the last look: the range of the estimate, and half its interval."""
-
-    lowest: float
-    highest: float
-    half: float
-
-
-def _possible_end(found: RatioInterval, share: float) -> _PossibleEnd:
-    """What the interval can become, after this share of the rounds.
-
-    It shrinks with the root of the rounds; the estimate may move by as much as it shrinks.
-    """
-    half = (math.log(found.high) - math.log(found.low)) / 2
-    done = min(1.0, share)
-    centre, reach = math.log(found.ratio), half * math.sqrt(1 - done)
-    return _PossibleEnd(centre - reach, centre + reach, half * math.sqrt(done))
-
-
-def _could_fail(end: _PossibleEnd, row: Row, limits: Limits) -> bool:
-    """A regression is possible: the ratio may exceed the limits, with an interval that excludes 1."""
+    centre, half = math.log(interval.ratio), (math.log(interval.high) - math.log(interval.low)) / 2
+    done = min(1.0, found.count / plan.maximum)
+    reach, half_at_end = half * math.sqrt(1 - done), half * math.sqrt(done)
+    # a regression: the ratio exceeds the limits, with an interval that excludes 1
     large = math.log1p(max(limits.relative, row.floor.change))
-    return end.highest > large and end.highest - end.half > 0
-
-
-def _could_pass(end: _PossibleEnd, found: Evidence, limits: Limits) -> bool:
-    """A pass is possible: the upper end of the interval within a limit."""
+    could_fail = centre + reach > large and centre + reach - half_at_end > 0
+    # a pass: the upper end of the interval is within a limit
     median = found.before.median
     bound = max(limits.relative, limits.absolute / median if median else 0.0)
-    return end.lowest + end.half <= math.log1p(bound)
+    could_pass = centre - reach + half_at_end <= math.log1p(bound)
+    if could_fail or could_pass:
+        return f"ratio {interval.low:.3f} .. {interval.high:.3f} after {found.count} rounds"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Columns, types, nulls and repeated keys are checked before anything runs.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -73,8 +73,8 @@ def open_source(data: ParquetData) -> ParquetRows:
     """The rows of `data.path`, with types and the key, partition and ordering columns checked."""
     rows = ParquetRows(find_files("data.path", data.path))
     names = rows.schema.names
-    for role, columns in _roles(data):
-        for name in columns:
+    for role in ("key", "partition", "ordering"):
+        for name in getattr(data, role):
             if name not in names:
                 raise SchemaError(
                     f"data.{role}: {data.path} has no column {name!r}; its columns are "
@@ -182,12 +182,6 @@ def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any
     with duckdb.connect(config=config) as connection:
         row = connection.execute(query, [[str(file) for file in files] for files in groups])
         return int(row.fetchall()[0][0])
-
-
-def _roles(data: ParquetData) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "key", data.key
-    yield "partition", data.partition
-    yield "ordering", data.ordering
 
 
 def _some(rows: ParquetRows, key: str, path: str) -> None:
