@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,11 +79,19 @@ class MetaColumns:
         ]
 
     def _files(self, batch: pa.RecordBatch) -> None:
-        places = _distinct(batch, PARTITION_PATH, FILE_NAME)
-        known = np.array(
-            [name in self.facts.files.get(path or "", ()) for path, name in places.values], np.bool_
+        paths, names = (
+            batch.column(name).dictionary_encode("encode") for name in (PARTITION_PATH, FILE_NAME)
         )
-        wrong = ~known[places.index] if len(known) else np.zeros(0, np.bool_)
+        # each pair of a path and a name is looked up once
+        width = max(len(names.dictionary), 1)
+        codes = paths.indices.to_numpy().astype(np.int64) * width + names.indices.to_numpy()
+        pairs, pair_of_row = np.unique(codes, return_inverse=True)
+        path_of, name_of = paths.dictionary.to_pylist(), names.dictionary.to_pylist()
+        found = [
+            name_of[pair % width] in self.facts.files.get(path_of[pair // width] or "", ())
+            for pair in pairs
+        ]
+        wrong = ~np.array(found, np.bool_)[pair_of_row]
         self._note(
             batch, pa.array(wrong), f"{FILE_NAME} is not a file of the latest slices", FILE_NAME
         )
@@ -121,23 +128,6 @@ class MetaColumns:
             key = key_words(one, self.rules.key_columns)
             where = f"; one is {in_words(one.column(column)[0])} at {key}"
         self._broken[rule] = (before + count, where)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """The distinct pairs of two text columns, and for each row the index of its pair."""
-
-    values: list[tuple[str | None, str | None]]
-    index: npt.NDArray[np.int64]
-
-
-def _distinct(batch: pa.RecordBatch, left: str, right: str) -> _Pairs:
-    a, b = (batch.column(name).dictionary_encode("encode") for name in (left, right))
-    width = max(len(b.dictionary), 1)
-    codes = a.indices.to_numpy().astype(np.int64) * width + b.indices.to_numpy()
-    distinct, index = np.unique(codes, return_inverse=True)
-    paths, names = a.dictionary.to_pylist(), b.dictionary.to_pylist()
-    return _Pairs([(paths[code // width], names[code % width]) for code in distinct], index)
 
 
 ROWS_MATCH_ORACLE = "rows_match_oracle"

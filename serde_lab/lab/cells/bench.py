@@ -80,8 +80,9 @@ class Bench:
         strategy: str = "",
         serde: SerdeOptions = DEFAULT_FRAMING,
         rows: int = 2_000,
-    ) -> float:
-        """Start and warm up Python workers that no earlier cell used; returns the seconds this took.
+    ) -> Iterator[Sample]:
+        """Start and warm up Python workers that no earlier cell used; yields the seconds this took, and those
+        of the session's start.
 
         `strategy` and `serde` are those that the workers will use. `rows` is the approximate number of
         rows in one of their tasks.
@@ -96,7 +97,8 @@ class Bench:
         elapsed = time.perf_counter() - began
         if self._local:
             self._daemons = {worker["daemon"] for worker in workers}
-        return elapsed
+        yield Sample("worker_start_s", elapsed)
+        yield from self.start_samples()
 
     def start_samples(self) -> Iterator[Sample]:
         """The start of the session, which the clock of every cell leaves out."""

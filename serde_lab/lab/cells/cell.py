@@ -250,9 +250,7 @@ class SparkWriteCell(SparkCell, WriteCell):
             return
         rows = max((c.rows // max(1, len(c.files)) for c in job.inputs.commits), default=0)
         strategy, options = job.arm.strategy or "arrow", serde_options(job.arm)
-        start_s = self.bench.fresh_workers(job.name, strategy, options, rows)
-        yield Sample("worker_start_s", start_s)
-        yield from self.bench.start_samples()
+        yield from self.bench.fresh_workers(job.name, strategy, options, rows)
 
     def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
         driver, exchange = TaskTimeline("driver"), self.exchange(commit)

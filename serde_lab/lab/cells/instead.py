@@ -217,8 +217,7 @@ class PlainTableCell(UpsertCell):
     def start(self) -> Iterator[Sample]:
         for commit in self.job.inputs.setups:
             self.write(commit)
-        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
-        yield from self.bench.start_samples()
+        yield from self.bench.fresh_workers(self.job.name)
 
     def write(self, commit: CommitInput) -> None:
         """Write the next version of the folder."""

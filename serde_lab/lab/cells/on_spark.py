@@ -162,8 +162,7 @@ class _Control(SparkCell):
         return
 
     def start(self) -> Iterator[Sample]:
-        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
-        yield from self.bench.start_samples()
+        yield from self.bench.fresh_workers(self.job.name)
 
 
 class ExchangeOnlyCell(_Control):

@@ -86,15 +86,11 @@ class StrategyOperator(_SparkOperator):
         job, form = self.job, self.form
         batches = (*job.inputs.setups, *job.inputs.commits)
         rows = max((c.rows // max(1, len(c.files)) for c in batches), default=0)
-        yield Sample(
-            "worker_start_s",
-            self.bench.fresh_workers(job.name, form.strategy, form.options, rows),
-        )
+        yield from self.bench.fresh_workers(job.name, form.strategy, form.options, rows)
         # each worker reads one slice, so that none imports the reader under the clock
         plan = plan_read(open_table(job.table), Asked(job.table).options(form))
         with on_purpose():
             merged_slices(self.bench.spark, plan, plan.slices[: self.slots]).count()
-        yield from self.bench.start_samples()
 
     def rows(self, asked: Asked, reports: Reports | None = None) -> DataFrame:
         plan = plan_read(open_table(asked.table), asked.options(self.form))

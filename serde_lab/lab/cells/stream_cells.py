@@ -188,9 +188,7 @@ class LabStreamCell(StreamCell):
     def start(self) -> Iterator[Sample]:
         job, rows = self.job, max(commit.rows for commit in self.job.inputs.commits)
         strategy = job.arm.strategy or ""
-        start_s = self.bench.fresh_workers(job.name, strategy, serde_options(job.arm), rows)
-        yield Sample("worker_start_s", start_s)
-        yield from self.bench.start_samples()
+        yield from self.bench.fresh_workers(job.name, strategy, serde_options(job.arm), rows)
 
     def query(self, source: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
         self._told.clear()
