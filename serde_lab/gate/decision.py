@@ -244,6 +244,7 @@ def _finding(row: Row, policy: Policy) -> GateFinding:
 
 
 def _noisy(row: Row, limits: Limits) -> GateFinding:
+    """A regression beyond the limits; passed if the interval excludes one, undecided if it does not."""
     found = row.evidence
     assert found is not None
     interval = found.interval
@@ -263,35 +264,23 @@ def _noisy(row: Row, limits: Limits) -> GateFinding:
     if row.scale:
         # machines differ by more than a sample shows: the whole interval must lie beyond the limit
         best = interval.low if lower_is_better else 1 / interval.high
-        end = "better end of the interval against the limit"
-        beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
+        what = "better end of the interval against the limit"
+        beyond += (more(what, rounded_ratio(best), rounded_ratio(1 + relative)),)
     if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
         by = f"{shown_change(worse_by)} and {shown_value(step, row.scale or row.metric.unit)}"
         text = f"{row.judgement.because}; worse by {by}"
         return GateFinding("regression", text, row, (*row.judgement.inequalities, *beyond))
-    worse_end = interval.high
+    end = interval.high
     if not lower_is_better:
-        worse_end = 1 / interval.low if interval.low else math.inf
-    return _excluded(row, found.before.median, relative, absolute, beyond, worse_end)
-
-
-def _excluded(
-    row: Row,
-    median: float,
-    relative: float,
-    absolute: float,
-    beyond: tuple[Inequality, ...],
-    end: float,
-) -> GateFinding:
-    """Passed if `end`, the interval's worse one, is within a limit, undecided if it may lie beyond."""
+        end = 1 / interval.low if interval.low else math.inf
     # The larger limit counts, since a regression must exceed both.
+    median = found.before.median
     bound = rounded_ratio(max(1 + relative, 1 + absolute / median if median else 1.0))
     excluded = less("worse end of the interval against the limits", rounded_ratio(end), bound)
-    reasons = (*row.judgement.inequalities, *beyond, excluded)
     # The interval may rest on marked rounds alone: then it excludes nothing.
     shaken = row.verdict is Verdict.INCONCLUSIVE and bool(row.marked_rounds)
-    if row.verdict is Verdict.FASTER or (excluded.holds and not shaken):
-        text = f"a regression beyond {shown_ratio(bound)} is excluded; {row.judgement.because}"
-        return GateFinding("passed", text, row, reasons)
-    text = f"a regression beyond {shown_ratio(bound)} is not excluded; {row.judgement.because}"
-    return GateFinding("undecided", text, row, reasons)
+    passed = row.verdict is Verdict.FASTER or (excluded.holds and not shaken)
+    words = "is excluded" if passed else "is not excluded"
+    text = f"a regression beyond {shown_ratio(bound)} {words}; {row.judgement.because}"
+    reasons = (*row.judgement.inequalities, *beyond, excluded)
+    return GateFinding("passed" if passed else "undecided", text, row, reasons)
