@@ -85,7 +85,7 @@ class PreparedWrite:
             return cls._without_rows(storage, options)
         optimism = Optimism.of(options, storage)
         schema = record_schema(source, options)
-        key_generator(schema, options)
+        folders = key_generator(schema, options).folders_by_text
         if options.table.is_mor:
             ordering = [type_at(schema.data, name) for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
@@ -120,7 +120,7 @@ class PreparedWrite:
         elif asked.bucket_count is not None and not makes_table:
             check_stored_rules(table, asked.bucket_count, asked.bucket_expressions)
         if not deletes:
-            warn_of_types(schema.data, stacklevel=3)
+            warn_of_types(schema.data, stacklevel=3, folders=folders)
             # the options include facts that the table does not store
             warn_of_kind(options.table, stacklevel=3)
         if makes_table:

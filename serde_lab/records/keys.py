@@ -156,25 +156,32 @@ class KeyGenerator:
         """Partition paths, one per row; "" in a table that is not partitioned."""
         if not self.schema.partition:
             return pa.repeat(pa.scalar(""), data.num_rows)
-        segments = []
+        segments: list[pa.Array] = []
         for name, rule in self._partition_rules():
             values = values_at(data, name)
             texts = java_text(values) if rule is None else rule.folders(values)
             encoded = texts.dictionary_encode()
             # few distinct values: escape each of them once
             distinct = [*encoded.dictionary.to_pylist(), None]
-            names = pa.array([self._segment(name, v, rule) for v in distinct], pa.string())
+            first = not segments
+            names = pa.array([self._segment(name, v, rule, first) for v in distinct], pa.string())
             indices = pc.fill_null(encoded.indices, len(distinct) - 1)
             segments.append(names.take(indices))
         return segments[0] if len(segments) == 1 else pc.binary_join_element_wise(*segments, "/")
 
-    def _segment(self, name: str, value: str | None, rule: TimeRule | None) -> str:
+    def _segment(self, name: str, value: str | None, rule: TimeRule | None, first: bool) -> str:
         text = value or DEFAULT_PARTITION
         if self.url_encode:
             text = escape(text)
         elif ("/" in text and rule is None) or _CONTROL.search(text):
             raise DataError(
                 f"partition column {name!r} holds {text!r}, which is not a single folder name",
+                hint="set hoodie.datasource.write.partitionpath.urlencode=true",
+            )
+        elif first and ":" in text.partition("/")[0]:
+            raise DataError(
+                f"partition column {name!r} holds {text!r}: Apache Hudi takes what stands before a colon for"
+                " the scheme of a URI, and cannot read a table with such a folder",
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
             )
         segment = f"{name}={text}" if self.hive_style else text

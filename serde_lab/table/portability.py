@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from serde_lab.errors import PortabilityWarning
-from serde_lab.records.schema import child_fields, leads_into_struct
+from serde_lab.records.schema import child_fields, leads_into_struct, type_at
 from serde_lab.table.config import TableConfig
 
 ZONELESS = (
@@ -25,7 +25,11 @@ NULL_ELEMENTS = (
     " type can, and AVRO can if Hadoop's property parquet.avro.write-old-list-structure is false"
 )
 
-
+UNREADABLE_FOLDERS = (
+    "Apache Hudi 1.2.0 takes the values of partition columns from folder names, of its own tables too: it"
+    " reads a timestamp as null, and binary as the text of its hexadecimal digits. hudi-rs 0.5.0 reads both"
+    " right, and so does Hudi a date, a number or a string"
+)
 SEVERAL_ORDERING_FIELDS = (
     "hudi-rs 0.5.0 refuses to read a table with several ordering fields; Apache Hudi 1.2.0 can. Both can"
     " read a table with one"
@@ -88,9 +92,12 @@ def zoneless_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if _is_zoneless(field.type)]
 
 
-def warn_of_types(schema: pa.Schema, stacklevel: int) -> None:
-    """Warn of columns in `schema` whose type some reader cannot read."""
+def warn_of_types(schema: pa.Schema, stacklevel: int, folders: Iterable[str] = ()) -> None:
+    """Warn of columns in `schema` whose type some reader cannot read; the texts of `folders` name folders."""
     _warn(zoneless_columns(schema), ZONELESS, stacklevel + 1)
+    types = {name: type_at(schema, name) for name in folders}
+    misread = [n for n, of in types.items() if pa.types.is_timestamp(of) or pa.types.is_binary(of)]
+    _warn(misread, UNREADABLE_FOLDERS, stacklevel + 1)
 
 
 def warn_of_null_elements(columns: Iterable[str], stacklevel: int) -> None:

@@ -241,6 +241,22 @@ def test_timestamps_without_zone(hudi_session: SparkSession, tmp_path: Path) -> 
         HudiRs(peer.path).table()
 
 
+def test_timestamps_and_binary_as_partitions(hudi_session: SparkSession, tmp_path: Path) -> None:
+    """Of its own tables; the lab's are alike, and say so in a warning."""
+    values = {pa.timestamp("us", "UTC"): dt.datetime(2024, 1, 1, tzinfo=dt.UTC), pa.binary(): b"ab"}
+    read = []
+    for kind, value in values.items():
+        columns = schema(o=pa.int64(), p=kind)
+        folder = tmp_path / str(kind).partition("[")[0]
+        folder.mkdir()
+        case = Case(hudi_session, folder, columns, partition=("p",), hive_style=True)
+        case.write([{"k": 1, "o": 1, "p": value}])
+        with HudiSnapshot(hudi_session, case.path) as snapshot:
+            read += [row["p"] for batch in snapshot.batches() for row in batch.to_pylist()]
+        assert case.by_rust("p") == [value]
+    assert read == [None, b"6162"]
+
+
 def test_timestamps_as_record_keys(hudi_session: SparkSession, tmp_path: Path) -> None:
     columns = pa.schema([("k", pa.timestamp("us", "UTC")), ("o", pa.int64())])
     moments = [dt.datetime(2024, 1, 1, 0, 0, 0, micros, dt.UTC) for micros in (1, 2)]

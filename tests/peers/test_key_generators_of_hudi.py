@@ -148,8 +148,8 @@ def test_every_type_as_key_and_as_partition(name: str, style: str, keys: HudiKey
         if name != "text" or flags["url_encode"]:
             assert maker.partition_paths(batch).to_pylist() == paths
         else:
-            # Hudi makes folders in folders of such a value, and unprintable names
-            with pytest.raises(DataError, match="not a single folder name"):
+            # Hudi makes folders in folders of such a value, and unprintable names, or fails
+            with pytest.raises(DataError, match="not a single folder name|before a colon"):
                 maker.partition_paths(batch)
 
 

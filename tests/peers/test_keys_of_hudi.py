@@ -125,6 +125,7 @@ def test_the_complex_generator_names_a_single_key_too(
     assert HudiRs(path).table().num_rows == len(ROWS)
 
 
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize(
     ("key", "partition"),
     [("at", ()), ("raw", ()), ("id", ("at",))],

@@ -142,6 +142,16 @@ def test_a_custom_generator_reads_each_field_by_its_kind() -> None:
         )
 
 
+def test_a_colon_is_no_scheme_of_a_uri() -> None:
+    """Apache Hudi fails to write such a folder, and to read a table that has one."""
+    data = batch(k=pa.array([1]), p=pa.array(["a:b"]))
+    for hive_style in (False, True):
+        with pytest.raises(DataError, match="before a colon for the scheme of a URI"):
+            generator(data, "k", "p", hive_style=hive_style).partition_paths(data)
+    encoded = generator(data, "k", "p", url_encode=True).partition_paths(data).to_pylist()
+    assert encoded == ["a%3Ab"]
+
+
 def test_a_path_separator_is_escaped_or_refused() -> None:
     data = batch(k=pa.array([1]), p=pa.array(["a/b c%"]))
     encoded = generator(data, "k", "p", url_encode=True).partition_paths(data).to_pylist()

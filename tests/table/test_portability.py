@@ -130,3 +130,6 @@ def test_a_warning_names_columns_versions_and_settings() -> None:
     assert "parquet.avro.write-old-list-structure" in said
     assert caught[0].filename == __file__
     warn_of_null_elements((), stacklevel=1)  # nothing to say
+    folders = pa.schema([("t", pa.timestamp("us", "UTC")), ("d", pa.date32()), ("b", pa.binary())])
+    with pytest.warns(PortabilityWarning, match=r"^columns t, b: .* takes the values of partition"):
+        warn_of_types(folders, 1, ("t", "d", "b"))
