@@ -149,7 +149,7 @@ def test_every_type_as_key_and_as_partition(name: str, style: str, keys: HudiKey
             assert maker.partition_paths(batch).to_pylist() == paths
         else:
             # Hudi makes folders in folders of such a value, and unprintable names, or fails
-            with pytest.raises(DataError, match="not a single folder name|before a colon"):
+            with pytest.raises(DataError, match=r"not a single folder name|before a colon"):
                 maker.partition_paths(batch)
 
 
