@@ -32,7 +32,7 @@ from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns, null_elements, scaled
-from serde_lab.records.schema import FILE_ID, INSTANT_TIME, holds_strings
+from serde_lab.records.schema import FILE_ID, INSTANT_TIME, POSITION, holds_strings
 from serde_lab.serde.interface import Records
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.files.base_file import FILE_NAME
@@ -231,10 +231,6 @@ def write_kept_stage(task: Task, kept: Sequence[Records]) -> Iterator[WriteStat]
         task.timeline.add("rows", len(records))
         writers.write(records)
     yield from task.timeline.sink(writers.finish())
-
-
-POSITION = "_serde_lab_position"
-"""The column beside the source's own that numbers its rows; no source has one of this name."""
 
 
 def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:

@@ -137,8 +137,15 @@ def values_in(column: pa.Array | pa.ChunkedArray, path: str) -> pa.Array | pa.Ch
 MAX_DEPTH = 3
 """The most levels of list, map and struct around a value."""
 
+POSITION, SALT = "_serde_lab_position", "_serde_lab_salt"
+"""Columns beside a source's own on the way of a sorted bulk_insert."""
+
 _RESERVED = frozenset(
-    [*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
+    [
+        *(*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"),
+        # the last is Spark's own, for the number of a row in its file
+        *(POSITION, SALT, "_tmp_metadata_row_index"),
+    ]
 )
 
 

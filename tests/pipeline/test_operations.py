@@ -147,6 +147,8 @@ def test_a_table_in_milliseconds_is_read_and_not_written(
             "in case",
         ),
         ("_HOODIE_Commit_Time", pa.string(), "is reserved for record metadata"),
+        ("_serde_lab_position", pa.int64(), "is reserved for record metadata"),
+        ("_tmp_metadata_row_index", pa.int64(), "is reserved for record metadata"),
     ],
 )
 def test_names_that_spark_cannot_distinguish_are_refused(

@@ -53,9 +53,9 @@ from serde_lab.pipeline.spark.worker import (
     carried_error,
     reason_of,
 )
-from serde_lab.pipeline.stages import POSITION
 from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
+from serde_lab.records.schema import POSITION, SALT
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.timeline.timeline import WriteStat
 
@@ -181,9 +181,6 @@ class FilesExchange(SparkExchange):
         return known_files([str(path) for path in self.paths], schema)
 
 
-_SALT = "_serde_lab_salt"
-
-
 class ColumnsExchange(SparkExchange):
     """A hop that shuffles Spark's own columns as UnsafeRow: no HoodieRecord, no strategy.
 
@@ -205,10 +202,10 @@ class ColumnsExchange(SparkExchange):
             self.source.select(
                 *columns_handed_over(self.source, plan.source_schema).values(),
                 F.monotonically_increasing_id().alias(POSITION),
-                F.element_at(salt_of, target + 1).alias(_SALT),
+                F.element_at(salt_of, target + 1).alias(SALT),
             )
-            .repartition(plan.targets, _SALT)
-            .drop(_SALT)
+            .repartition(plan.targets, SALT)
+            .drop(SALT)
         )
         task = SparkTask(plan, COLUMNS_STAGE, reports)
         return self._collect(DataFrameInput(moved), task, reports)

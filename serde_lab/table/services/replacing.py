@@ -41,10 +41,10 @@ def replaced_by_insert_overwrite_table(view: FileSystemView) -> Replaced:
 def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]) -> Replaced:
     """All file groups of the partitions; `*` in a path stands for any text.
 
-    Source: HoodieSparkSqlWriter.resolvePartitionWildcards, which reads `%2A` as `*` in a path without `*`.
-    Not so here in a table that escapes its paths, where this is the folder of a value with a star: deleting
-    that would delete all partitions. A plain path of no partition replaces nothing. Raises OptionError if no
-    partition is given, and for a wildcard that matches none.
+    A plain path of no partition replaces nothing. Raises OptionError if no partition is given, for a wildcard
+    that matches none, and for `%2A` in a path of no partition: Apache Hudi reads it as `*`
+    (HoodieSparkSqlWriter.resolvePartitionWildcards), so that deleting the folder `%2A` twice would delete all
+    partitions. In a table that escapes its paths, it is the folder of a star.
     """
     wanted = tuple(partitions)
     if not wanted:
@@ -54,11 +54,17 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
         )
     paths: set[str] = set()
     for pattern in wanted:
-        wildcard = "*" if "*" in pattern or view.config.url_encode else "%2A"
-        if wildcard not in pattern or (wildcard == "%2A" and pattern in view.partitions):
+        if "*" not in pattern:
+            escaped = "%2A" in pattern and not view.config.url_encode
+            if escaped and pattern not in view.partitions:
+                raise OptionError(
+                    f"hoodie.datasource.write.partitions.to.delete has {pattern!r}, and no partition has this"
+                    " path; Apache Hudi would read %2A as *",
+                    hint="write * if that is meant",
+                )
             paths.add(pattern)
             continue
-        form = re.compile(".*".join(map(re.escape, pattern.split(wildcard))))
+        form = re.compile(".*".join(map(re.escape, pattern.split("*"))))
         found = [path for path in view.partitions if form.fullmatch(path)]
         if not found:
             raise OptionError(
