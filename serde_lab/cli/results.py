@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serde_lab.cli.console import Format, emit, emit_line, print_json, print_rows, say
-from serde_lab.cli.judge import Results, named_run
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
     from serde_lab.serde.registry import Description
 
+Results = Annotated[Path, typer.Option(help="Folder of runs.")]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -110,8 +110,9 @@ def show(
     """
     from serde_lab.analysis.summary import summarise
     from serde_lab.cli.run_table import print_run, say_messages
+    from serde_lab.runs.directory import load_run, resolve_run
 
-    loaded = named_run(run, results)
+    loaded = load_run(resolve_run(run, results))
     say_messages(loaded)
     if loaded.header.state == "running":
         done = len(loaded.complete_cells)
@@ -155,8 +156,9 @@ def report(
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
     from serde_lab.cli.run_table import say_messages, write_report
+    from serde_lab.runs.directory import load_run, resolve_run
 
-    loaded = named_run(run, results)
+    loaded = load_run(resolve_run(run, results))
     say_messages(loaded)
     emit_line(f"report: {write_report(loaded, Path('reports'), out, format, figures)}")
     return loaded.exit_status
