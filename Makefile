@@ -16,7 +16,7 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick interop differential faults docs example check format \
+.PHONY: help setup run test quick interop differential faults profile docs example check format \
 	references lock doctor gate clean
 
 help: ## show this list
@@ -58,6 +58,9 @@ faults: $(READY) ## run the fault tests, kill a long stream (continues where it 
 	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md
 	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md --course hand-over --kills 40 --batches 160
 	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md --course s3 --kills 30 --batches 150
+
+profile: $(READY) ## sample an arm function by function, write results/profile.md: make profile PROFILE="hudi_claims --arm arrow"
+	@$(BIN)/python -m tests.profiled $(PROFILE)
 
 docs: $(READY) ## build the documentation site in build/docs; fails on broken links and warnings
 	@rm -rf build/docs
