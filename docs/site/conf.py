@@ -29,6 +29,7 @@ include_patterns = [
     "docs/**.md",
     "scenarios/README.md",
     "results/README.md",
+    "results/profile.md",
     "reports/README.md",
     "serde_lab/serde/RECORD_API.md",
     "serde_lab/peers/LIKENESS.md",
