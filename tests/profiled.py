@@ -116,9 +116,9 @@ Written by `make profile`; do not edit. `{arm}` in `{scenario}`, its cold round 
 {commit}: Python by py-spy, {SAMPLES_A_SECOND} samples a second of each thread that is not idle; the JVM by
 Java Flight Recorder, of threads that run Java code. Both samplers take time, so that these are no
 measurements: compare shares with each other, and nothing with a run. Time in pyarrow counts for the function
-that calls it. The driver's samples are also of the checks. A thread that waits for a core is not idle: so
-`_Phase.stop`, which is called a few hundred times and takes a microsecond, has samples where Arrow's own
-threads, which read ahead, have the cores.
+that calls it. The driver's samples are also of the checks. A thread that waits for a core is not idle: most
+likely so `_Phase.stop`, which is called a few hundred times and takes a microsecond, has samples where Arrow's
+own threads, which read ahead, have the cores.
 """
     for name, profile in (("Python workers", workers), ("The driver's Python", driver)):
         yield f"## {name}: {profile.samples:,} samples\n"
