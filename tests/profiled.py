@@ -117,8 +117,8 @@ Written by `make profile`; do not edit. `{arm}` in `{scenario}`, its cold round 
 Java Flight Recorder, of threads that run Java code. Both samplers take time, so that these are no
 measurements: compare shares with each other, and nothing with a run. Time in pyarrow counts for the function
 that calls it. The driver's samples are also of the checks. A thread that waits for a core is not idle: most
-likely so `_Phase.stop`, which is called a few hundred times and takes a microsecond, has samples where Arrow's
-own threads, which read ahead, have the cores.
+likely so `_Phase.stop`, which is called a few hundred times and takes a microsecond, has samples where the
+threads with which Arrow reads ahead have the cores.
 """
     for name, profile in (("Python workers", workers), ("The driver's Python", driver)):
         yield f"## {name}: {profile.samples:,} samples\n"
