@@ -28,7 +28,8 @@ MOST = 25
 """Rows of a table."""
 _LEAST_SHARE = 0.005
 _PLACE = re.compile(r"^(.*) \((.*):\d+\)$")
-_FORKED = ("pyspark/daemon.py", "daemon.py")
+_FORKS = "daemon.py"
+"""The module from which Spark's workers are forked."""
 
 
 @dataclass
@@ -66,7 +67,7 @@ def python_profiles(raw: str) -> tuple[Profile, Profile]:
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [frame for frame in stack.split(";") if not frame.startswith("process ")]
-        forked = any(place in frame for frame in frames for place in _FORKED)
+        forked = any(_FORKS in frame for frame in frames)
         (workers if forked else driver).add([_named(frame) for frame in frames], int(count))
     return workers, driver
 

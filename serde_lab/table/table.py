@@ -104,21 +104,17 @@ class HoodieTable:
         content = storage.get_if_present(PROPERTIES_PATH)
         if content is None:
             return None
-        properties = parse_properties(content.decode(errors="replace"))
-        return cls(storage, from_properties(properties, storage.describe(PROPERTIES_PATH)))
+        return cls(storage, _config_in(content, storage.describe(PROPERTIES_PATH)))
 
     @property
     def is_unfinished(self) -> bool:
         """Whether the write that made the table has not completed, nor any other one. A table that somebody
         else made, where a first writer of ours died, has other properties."""
         made = self.storage.get_if_present(_FIRST_WRITE)
-        if made is None or self._was_written():
+        if not made or self._was_written():
             return False
-        properties = parse_properties(made.decode(errors="replace"))
-        ours = (
-            from_properties(properties, self.storage.describe(_FIRST_WRITE)) if properties else None
-        )
-        return ours is not None and to_properties(ours) == to_properties(self.config)
+        ours = _config_in(made, self.storage.describe(_FIRST_WRITE))
+        return to_properties(ours) == to_properties(self.config)
 
     def first_write_completed(self) -> None:
         """From now on the table stays, whatever happens to a write."""
@@ -231,7 +227,7 @@ class HoodieTable:
             stated = self.schema_statement()
         if stated is not None:
             instant, text = stated
-            return data_schema(avro_to_arrow(json_object(text, f"instant {instant}: its schema")))
+            return stated_columns(text, f"instant {instant}: its schema")
         bases = self.view().latest_base_files()
         if not bases:
             return None
@@ -286,6 +282,15 @@ class HoodieTable:
         for folder in (".hoodie/metadata", ".hoodie/.index_defs"):
             self.storage.delete_folder(folder)
         return HoodieTable.open(self.storage)
+
+
+def stated_columns(avro_schema: str, what: str) -> pa.Schema:
+    """The data columns of a schema that a commit states. Raises TableError, which begins with `what`."""
+    return data_schema(avro_to_arrow(json_object(avro_schema, what)))
+
+
+def _config_in(properties: bytes, where: str) -> TableConfig:
+    return from_properties(parse_properties(properties.decode(errors="replace")), where)
 
 
 def _counting(timeline: Timeline) -> tuple[Instant, ...]:

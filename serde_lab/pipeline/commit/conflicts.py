@@ -24,16 +24,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import WriteConflict
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.pipeline.source.schema import misread_in_partial_rows
-from serde_lab.table.files.base_file import data_schema
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.index_kind import COVERS_LOGS
 from serde_lab.table.storage.lock import LockSettings
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table import HoodieTable
+from serde_lab.table.table import HoodieTable, stated_columns
 from serde_lab.table.timeline.checkpoints import checkpoints_in
 from serde_lab.table.timeline.timeline import (
     NO_PREVIOUS_COMMIT,
@@ -41,7 +39,6 @@ from serde_lab.table.timeline.timeline import (
     CommitMetadata,
     Instant,
     WriteStat,
-    json_object,
 )
 
 _COMPACT = "COMPACT"
@@ -176,10 +173,23 @@ class Since:
         does and one that began later has committed, or if one of them changed columns that other readers then
         misread in the partial rows that the other logged.
         """
-        stated = self._later_schema(table, schema, instant)
-        if not stated or self.columns is None:
+        if not schema:
+            return schema
+        ours = stated_columns(schema, "our schema")
+        last, theirs = table.schema_statement() or ("", "")
+        columns = stated_columns(theirs, f"instant {last}: its schema") if theirs else self.columns
+        stated, now = schema, ours
+        if columns not in (ours, self.columns):
+            if ours != self.columns:
+                raise WriteConflict(
+                    f"{table.storage.url}: instant {last} of another writer has given the table other"
+                    f" columns since our instant {instant.time} began, which changes them, too; ours is"
+                    " rolled back",
+                    hint="write again",
+                )
+            stated, now = theirs, columns
+        if self.columns is None:
             return stated
-        now = data_schema(avro_to_arrow(json_object(stated, "our schema")))
         for name in misread_in_partial_rows(table, self.columns, now, instant.time):
             became = "became wider" if name in self.columns.names else "came to mark deletes"
             raise WriteConflict(
@@ -187,7 +197,7 @@ class Since:
                 " logs hold partial updates, which other readers would misread; ours is rolled back",
                 hint="compact the table, and write again",
             )
-        if now != self.columns and table.data_schema() == self.columns:
+        if ours != self.columns == columns:
             self._check_began_last(table, instant)
         return stated
 
@@ -203,24 +213,6 @@ class Since:
                     " take its columns; ours is rolled back",
                     hint="write again",
                 )
-
-    def _later_schema(self, table: HoodieTable, schema: str, instant: Instant) -> str:
-        columns = table.data_schema()
-        if not schema or columns is None:
-            return schema
-        ours = data_schema(avro_to_arrow(json_object(schema, "our schema")))
-        last, stated = table.schema_statement() or ("", "")
-        if ours == columns or not stated:
-            return schema
-        if ours == self.columns:
-            return stated
-        if columns != self.columns:
-            raise WriteConflict(
-                f"{table.storage.url}: instant {last} of another writer has given the table other columns"
-                f" since our instant {instant.time} began, which changes them, too; ours is rolled back",
-                hint="write again",
-            )
-        return schema
 
 
 def _name(instant: Instant) -> tuple[str, str]:

@@ -55,8 +55,8 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
     paths: set[str] = set()
     for pattern in wanted:
         if "*" not in pattern:
-            escaped = "%2A" in pattern and not view.config.url_encode
-            if escaped and pattern not in view.partitions:
+            is_folder = view.config.url_encode or pattern in view.partitions
+            if "%2A" in pattern and not is_folder:
                 raise OptionError(
                     f"hoodie.datasource.write.partitions.to.delete has {pattern!r}, and no partition has this"
                     " path; Apache Hudi would read %2A as *",
