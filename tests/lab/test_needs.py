@@ -20,7 +20,7 @@ REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 NO_RUNS = Path(os.devnull)
 FAR_OFF = {
     "rfc84": "a single cell of each arm, on rows that fill the memory",
-    "scale": "one cell at each value, of which the last is the longest by far",
+    "scale": "a few cells at each value, of which those of the last are the longest by far",
 }
 """Scenarios whose estimate from the rows is no good, and why; a reference run tells theirs."""
 
@@ -51,7 +51,9 @@ def test_the_estimate_from_rows_is_near_what_reference_runs_took(
 @pytest.mark.parametrize("scenario", ["smoke", "upsert_lineitem"])
 def test_a_reference_run_tells_how_long_its_scenario_takes(scenario: str, tmp_path: Path) -> None:
     points = chosen_points(load_scenario(scenario), ())
-    seconds, basis = estimate_run(points, REFERENCE.parent, tmp_path)
+    # without the runs that this clone has made itself, of which a newer one would tell
+    (tmp_path / "reference").symlink_to(REFERENCE)
+    seconds, basis = estimate_run(points, tmp_path, tmp_path)
     assert basis == "as in an earlier run of this scenario"
     assert seconds == pytest.approx(real_s(newest(scenario)), rel=0.1)
 
