@@ -149,7 +149,7 @@ def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types; other source columns are dropped.
 
-    Missing columns become null, and narrower types are widened (`records.schema_evolution`). A decimal
+    Missing columns become null, and narrower types are widened (`records.conversion`). A decimal
     may come as its unscaled long, as Spark's columns do (`spark.dataframe.handed_over`). Raises DataError
     naming the column for text that is not UTF-8.
     """

@@ -1,6 +1,6 @@
 """Formats numbers for sentences, tables and plots, so that all three agree.
 
-Figures that decide a verdict keep the rounding of `runs.rounding`. All others get three significant
+Figures that decide a verdict keep the rounding of `analysis.rounding`. All others get three significant
 digits: more would suggest a precision that a handful of rounds does not have.
 """
 

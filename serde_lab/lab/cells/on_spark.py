@@ -3,8 +3,8 @@
 The control `spark_native` writes a Hudi table; its columns cross Spark's shuffle without Python. Two controls
 write none, and each isolates one cost. `exchange_only`: frames that were made before the clock
 starts go through the same hop, and are counted and dropped. `parquet_floor`: Spark writes the same rows
-as plain parquet. The controls of `plain_tables` merge as a PySpark user would without a table format, and
-those of `merge_into` with Delta Lake or Iceberg. `work_floor` (`floor_cells`) does the work without Spark.
+as plain parquet. The controls of `instead` merge as a PySpark user would: without a table format, or by
+`MERGE INTO` of Delta Lake or Iceberg. `work_floor` (`floor_cells`) does the work without Spark.
 Where commits read or compact the table, `spark_reads` does that for strategies and peers.
 
 A peer is Apache Hudi, which writes the commits to its own table. Its Spark stages become phases. The clock

@@ -1,4 +1,4 @@
-"""Draws plots: values (`drawings`), layouts (`bars`, `points`, `steps`, `lines`), matplotlib (`canvas`).
+"""Draws plots: `drawings` has their values, `draw` and `lines` lay them out, and `canvas` calls matplotlib.
 
 Every plot is drawn twice: wide, and narrow for phones.
 """

@@ -1,6 +1,6 @@
 """Reading and merging of a file slice's log files: one row or one delete per record key.
 
-Only committed blocks are read. `merging.histories` has the merge rules. If choosing one of two rows is not
+Only committed blocks are read. `merging.survivors` has the merge rules. If choosing one of two rows is not
 enough, a combiner makes one row of both, also for partial blocks, whose rows lack columns. Source:
 BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x.
 """
