@@ -115,11 +115,11 @@ def _page(scenario: str, arm: str, folder: Path) -> Iterable[str]:
 
 Written by `make profile`; do not edit. `{arm}` in `{scenario}`, its cold round and one more, at commit
 {commit}: Python by py-spy, {SAMPLES_A_SECOND} samples a second of each thread that is not idle; the JVM by
-Java Flight Recorder, of threads that run Java code. Both samplers take time, so that these are no
-measurements: compare shares with each other, and nothing with a run. Time in pyarrow counts for the function
-that calls it. The driver's samples are also of the checks. A thread that waits for a core is not idle: most
-likely so `_Phase.stop`, which is called a few hundred times and takes a microsecond, has samples where the
-threads with which Arrow reads ahead have the cores.
+Java Flight Recorder, of threads that run Java code. Both samplers take time, so compare the shares with each
+other, and not with the times of a run. Time in pyarrow counts for the function that calls it. The driver's
+samples include the checks. A thread that waits for a core is not idle. That is most likely why `_Phase.stop`
+has samples, although it is called a few hundred times and takes a microsecond: Arrow's reading threads have
+the cores then.
 """
     for name, profile in (("Python workers", workers), ("The driver's Python", driver)):
         yield f"## {name}: {profile.samples:,} samples\n"
