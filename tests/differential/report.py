@@ -16,11 +16,14 @@ Written by `make differential`; do not edit. A history is a table of a random ki
 upserts, inserts, deletes by operation and by mark, overwritten and deleted partitions, rows that leave
 columns out, columns that are added, moved and made wider, buckets that are split and merged, compaction,
 cleaning, archiving, rollback, and writers that are killed. The strategy, execution, log blocks and topology
-change from write to write. After each step the lab's own reader and hudi-rs, wherever `tests/readers.toml`
-lets them judge, must see the rows of a model that has no code of the lab, and those in base files alone; at
-the end also those that were there after each earlier step; what changed since then must be the same by both.
-Some histories run on Spark too: the lab writes and reads there, Apache Hudi reads every table as it is and as
-it once was, and where it has all the steps it writes the history, alone and in turn with the lab.
+change from write to write.
+
+A model that shares no code with the lab says which rows are right. After each step, the lab's own reader and
+hudi-rs must see these rows, and in a read-optimised read those in base files alone. At the end they must also
+see the rows as they were after each earlier step, and the same changes since then. `tests/readers.toml` says
+where a reader cannot judge. Some histories run on Spark too: the lab writes and reads there, and Apache Hudi
+reads every table as it is and as it once was. If Apache Hudi can do all steps of a history, it also writes
+the history, alone and in turn with the lab.
 """
 
 

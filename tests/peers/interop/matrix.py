@@ -22,16 +22,16 @@ from tests.peers.journal import versions
 _HEAD = """# Which tables the lab and Apache Hudi share
 
 Written by `make interop`; do not edit. Each cell is one table: kind x partitioning x author and table
-version x columns x record type of Apache Hudi. Its author makes it by two upserts and a delete, and then,
-in this order on the same table: it is **read**; Apache Hudi **upserts**, **deletes**, **compacts** and
-**cleans**; the lab **writes again** (an upsert and a delete); Apache Hudi builds its **metadata table**, by
-which the lab is refused until it drops it, and both write once more. After every write, each reader that
-`tests/readers.toml` lets judge the columns (hudi-rs, Apache Hudi and the lab's own) compares every row,
-key and meta column with the answer of the oracle, which shares no code with any writer.
+version x columns x record type of Apache Hudi. Its author makes the table by two upserts and a delete. Then,
+in this order: it is **read**; Apache Hudi **upserts**, **deletes**, **compacts** and **cleans**; the lab
+**writes again** (an upsert and a delete); Apache Hudi builds its **metadata table**. The lab refuses to write
+until it has dropped that one; then both write once more. After every write, every row, key and meta column
+that a reader sees (hudi-rs, Apache Hudi and the lab's own) is compared with the answer of the oracle, which
+shares no code with any writer. `tests/readers.toml` says which reader cannot judge which columns.
 
 `12/12` means: in all 12 cells that ran, every reader saw the right rows. `+ 3 known` are cells in which
-Apache Hudi's own write fails as an exception of `tests/readers.toml` has it, and the rows before it
-stand. Anything else is listed below.
+Apache Hudi's own write fails in a way that `tests/readers.toml` lists as an exception, and the rows before it
+stay. Anything else is listed below.
 """
 
 
