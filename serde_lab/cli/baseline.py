@@ -198,7 +198,7 @@ def history(
 ) -> int:
     """Show a scenario's results over time.
 
-    Marks steps in the results, and names who acknowledged them.
+    Marks steps, where results moved to another level and stayed there, and names who acknowledged them.
 
     Example: serde-lab history smoke --acknowledge 20260102T030405Z --arm avro --why "checksums"
     """
