@@ -134,7 +134,7 @@ def validate(
 def _validate_table(where: str, deep: bool, format: Format) -> int:
     from serde_lab.table.config import PROPERTIES_PATH
     from serde_lab.table.storage.storage import Storage
-    from serde_lab.table.validation.doctor import validate_table
+    from serde_lab.table.validation.diagnosis import validate_table
     from serde_lab.verify.readers import HudiRs
 
     def counted(url: str) -> int:

@@ -1,1 +1,1 @@
-"""Files and instants of a Hudi table: storage, timeline, base and log files, services, the doctor."""
+"""Files and instants of a Hudi table: storage, timeline, base and log files, services, validation."""

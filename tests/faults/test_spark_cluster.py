@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.validation.doctor import validate_table
+from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.cluster_driver import Outcome, drive
 from tests.faults.small_table import (
     COW,

@@ -1,4 +1,4 @@
-"""The doctor's findings: the catalogue of all kinds of damage, with severity, effect and cure.
+"""The findings of a validation: the catalogue of all kinds of damage, with severity, effect and cure.
 
 Effects are those observed with Hudi 1.2.0 on Spark 3.5 and hudi-rs 0.5.
 """
@@ -53,7 +53,7 @@ class Kind(Enum):
         "put the property right in hoodie.properties and delete its .crc file",
     )
     UNSUPPORTED_TABLE = _note(
-        "readers that support this kind of table read it; this doctor cannot look at its rows",
+        "readers that support this kind of table read it; the lab cannot look at its rows",
         "nothing needs mending; judge it with Apache Hudi itself",
     )
     CHECKSUM_WRONG = _rows(
@@ -129,7 +129,7 @@ class Kind(Enum):
         "restore the file; else write the changes of its instant again",
     )
     LOG_UNSUPPORTED = _note(
-        "readers that know the block type read it; this doctor cannot",
+        "readers that know the block type read it; the lab cannot",
         "nothing needs mending",
     )
     LOG_ONLY_GROUP = _hazard(

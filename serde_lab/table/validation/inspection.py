@@ -1,4 +1,4 @@
-"""What the doctor reads of a table that may be damaged: properties, timeline, history and files, each
+"""What a validation reads of a table that may be damaged: properties, timeline, history and files, each
 once."""
 
 from __future__ import annotations

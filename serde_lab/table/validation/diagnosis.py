@@ -1,4 +1,4 @@
-"""The doctor: runs every check in turn, on a table that may be damaged in any way. Read-only.
+"""Diagnoses a table: runs every check in turn, on a table that may be damaged in any way. Read-only.
 
 The checks of the listed files are here: committed ones are present, others absent, names valid. They open no
 data file.
@@ -29,7 +29,7 @@ OWN_READER = "serde_lab"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The doctor's findings for one table. `rows`: row counts of those readers that were asked and could
+    """The findings for one table. `rows`: row counts of those readers that were asked and could
     read."""
 
     table: str
