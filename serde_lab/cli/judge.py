@@ -172,7 +172,7 @@ def gate(
     if self_test and (measure or report is not None or strict):
         raise UsageError("--self-test takes none of --run, --report and --strict")
     if pool is not None and (not self_test or arm):
-        raise UsageError("--pool is for --self-test, without --arm: the pool's rounds have theirs")
+        raise UsageError("--pool is for --self-test, without --arm: the pool's file names its arms")
     if self_test:
         options = SelfTestOptions(
             scenario="" if run == "latest" else run,

@@ -192,8 +192,8 @@ class ColumnsExchange(SparkExchange):
         if not computes_keys(self.source, plan.table):
             raise OptionError(
                 f"Spark's own columns do not give the record keys or the folders of the table"
-                f" {plan.table.name}: their fields are of types, in structs, escaped or times, whose text"
-                " only Python makes"
+                f" {plan.table.name}: only Python makes the text of some types, of times, of escaped values"
+                " and of fields in structs"
             )
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])

@@ -134,7 +134,7 @@ def _one_key(scenario: Scenario, data: ShapesData) -> Iterator[Problem]:
         if arm.kind == "peer" or arm.control in UPSERT_CONTROLS:
             yield Problem(
                 "data.skew",
-                f'"key" repeats keys, which arm {arm.name!r} ({arm.subject}) cannot be told yet',
+                f'"key" repeats keys, which arm {arm.name!r} ({arm.subject}) does not support yet',
             )
 
 
