@@ -57,13 +57,13 @@ FLOOR = "frames_hold_the_rows"
 _MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.5
 """The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
 
-In the 250 cells of strategies in results/reference it was 1.2 % in the median, and at most 3.2 % in cells
-with 1 s of CPU or more; shorter cells had at most 0.04 s. The most that an honest arm was seen to
-have is 5.2 %: `step3` with the smallest mini-batches, on an overloaded machine. The first cell of a process
-imports what it needs, outside all phases: up to 0.32 s on such a machine.
+In the cells of strategies in results/reference it is 1.3 % in the median, and less than 4 % in cells with 1 s
+of CPU or more; shorter cells have at most 0.04 s. The most that an honest arm was seen to have is 5.2 %:
+`step3` with the smallest mini-batches, on an overloaded machine. The first cell of a process imports what it
+needs, outside all phases: up to 0.32 s on such a machine.
 """
 _MOST_WAITING_CPU, _LEAST_WAITING_S = 0.25, 0.25
-"""The same for CPU in phases of waiting; the same cells had at most 16.3 % there."""
+"""The same for CPU in phases of waiting; honest cells had at most 16.3 % there."""
 _MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.5
 """The same for the CPU of worker processes that no phase has. Cells of five honest strategies on Spark, with
 0.04 to 1.7 s of CPU, had 0.00 to 0.03 s there; half of a tick of 10 ms a process is uncertain."""
