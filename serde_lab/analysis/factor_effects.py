@@ -4,7 +4,8 @@ The model is linear in the logarithm of a value (seconds, CPU seconds): an effec
 factor, and for each pair of factors. It is fitted by least squares to all cells of all rounds; rounds are
 blocks. An effect is a contrast: the mean of the model over some cells minus its mean over others, both
 existing and equal in all other factors. Its exponential is a ratio; the 95 % interval is Student's. What
-no such pair of cells can tell is listed with the reason, not estimated.
+no such pair of cells can tell is listed with the reason, not estimated. Whether the model fits at all is
+tested against the means of the cells (F test of lack of fit; Draper and Smith 1998, chapter 2).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special  # not scipy.stats, whose import takes a second
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import Ratio, two_sided_t
+from serde_lab.analysis.ratios import CONFIDENCE, Ratio, two_sided_t
 
 ROW, BATCH = "row", "batch"
 METRICS: Mapping[str, str] = {
@@ -65,7 +67,11 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class FactorEffects:
-    """The effects on one metric; `noise` is the residual as a factor, exp of its standard deviation."""
+    """The effects on one metric; `noise` is the residual as a factor, exp of its standard deviation.
+
+    `lack_of_fit`: if the model were right, its cells would differ from it as much as they do, or more, with
+    this chance. None where the model has a term for each cell, or a round has no noise to judge by.
+    """
 
     metric: str
     effects: tuple[Effect, ...]
@@ -73,6 +79,12 @@ class FactorEffects:
     cells: int
     noise: float
     degrees_of_freedom: int
+    lack_of_fit: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing speaks against the model."""
+        return self.lack_of_fit is None or self.lack_of_fit > 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +109,23 @@ class FactorModel:
 
     def __init__(self, observations: Sequence[Observation]) -> None:
         cells = [self._of(o.combination) | {("round", o.round): 1.0} for o in observations]
-        terms = dict.fromkeys(term for cell in cells for term in cell)
-        self._places = {term: place for place, term in enumerate(terms)}
-        design = np.array([[cell.get(term, 0.0) for term in terms] for cell in cells])
+        self._places, design = _design(cells)
         logs = np.log([o.value for o in observations])
         self._inverse = np.linalg.pinv(design.T @ design)
         self._coefficients: Vector = self._inverse @ design.T @ logs
         rank = int(np.linalg.matrix_rank(design))
         self.degrees_of_freedom = len(logs) - rank
         residuals = logs - design @ self._coefficients
-        self.variance = float(residuals @ residuals) / max(1, self.degrees_of_freedom)
+        left = float(residuals @ residuals)
+        self.variance = left / max(1, self.degrees_of_freedom)
         self._projection = self._inverse @ design.T @ design
+        # the largest model has a term for each cell: what it leaves is noise, what it explains more is not
+        _, full = _design([{o.combination: 1.0, ("round", o.round): 1.0} for o in observations])
+        noise = logs - full @ np.linalg.pinv(full) @ logs
+        degrees = len(logs) - int(np.linalg.matrix_rank(full))
+        self.lack_of_fit = _chance_of_f(
+            left, self.degrees_of_freedom, float(noise @ noise), degrees
+        )
 
     def contrast(self, weights: Weights) -> tuple[float, float] | None:
         """Estimate and standard error of a weighted sum of cells, whose weights sum to 0.
@@ -132,6 +150,23 @@ class FactorModel:
         terms.update({(level,): 1.0 for level in levels})
         terms.update(dict.fromkeys(combinations(levels, 2), 1.0))
         return terms
+
+
+def _design(cells: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, int], Vector]:
+    """The column of each term, and the value of each term (column) in each cell (row)."""
+    places = {term: n for n, term in enumerate(dict.fromkeys(term for c in cells for term in c))}
+    return places, np.array([[cell.get(term, 0.0) for term in places] for cell in cells])
+
+
+def _chance_of_f(
+    left: float, degrees: int, left_by_larger: float, degrees_of_larger: int
+) -> float | None:
+    """The chance that a model leaves so much more squares than a larger one, though it is right."""
+    more = degrees - degrees_of_larger
+    if more < 1 or degrees_of_larger < 1 or left_by_larger < 1e-12 * max(1.0, left):
+        return None
+    f = (left - left_by_larger) / more / (left_by_larger / degrees_of_larger)
+    return float(special.fdtrc(more, degrees_of_larger, max(0.0, f)))
 
 
 def combinations_of(arms: Iterable[Mapping[str, Any]]) -> dict[str, Combination]:
@@ -191,7 +226,13 @@ def factor_effects(found: Sequence[Observation], metric: str) -> FactorEffects |
             )
     noise = math.exp(math.sqrt(model.variance))
     return FactorEffects(
-        metric, tuple(effects), rounds, len(cells), noise, model.degrees_of_freedom
+        metric,
+        tuple(effects),
+        rounds,
+        len(cells),
+        noise,
+        model.degrees_of_freedom,
+        model.lack_of_fit,
     )
 
 

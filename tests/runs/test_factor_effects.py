@@ -204,3 +204,33 @@ def test_a_factorial_is_recognised() -> None:
 )
 def test_other_runs_are_no_factorial(arms: list[dict[str, object]]) -> None:
     assert combinations_of(arms) == {}
+
+
+def lack_of_fit(found: list[Observation]) -> float | None:
+    made = factor_effects(found, "seconds")
+    assert made is not None
+    return made.lack_of_fit
+
+
+def test_values_of_the_model_fit_it_as_often_as_they_should() -> None:
+    chances = [lack_of_fit(observed(0.1, seed=seed)) for seed in range(200)]
+    # uniform between 0 and 1 if the model is right
+    assert stats.kstest(chances, "uniform").pvalue > 0.01
+
+
+def test_an_effect_of_three_factors_together_does_not_fit() -> None:
+    three = Combination("typed", BATCH, 8000)
+    found = [
+        Observation(o.combination, o.round, o.value * (1.5 if o.combination == three else 1))
+        for o in observed(0.03)
+    ]
+    chance = lack_of_fit(found)
+    assert chance is not None
+    assert chance < 1e-6
+    made = factor_effects(found, "seconds")
+    assert made is not None
+    assert not made.fits
+
+
+def test_values_without_noise_say_nothing_of_fit() -> None:
+    assert lack_of_fit(observed()) is None

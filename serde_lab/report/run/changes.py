@@ -50,6 +50,7 @@ def effects_section(facts: RunValues) -> Section | None:
         return None
     blocks: tuple[Block, ...] = (
         _lead(factorial.effects),
+        *_misfits(factorial.effects),
         _figure(facts, factorial.combinations),
         _table(factorial.effects),
         *(Sentence(why, "muted") for why in not_estimated(factorial.combinations.values())),
@@ -70,6 +71,17 @@ def _lead(found: Sequence[FactorEffects]) -> Sentence:
         f" cell is {noise}.",
         "muted",
     )
+
+
+def _misfits(found: Sequence[FactorEffects]) -> Iterator[Sentence]:
+    """Names the metrics whose cells contradict the model."""
+    for one in found:
+        if not one.fits and one.lack_of_fit is not None:
+            yield Sentence(
+                f"The model does not fit the {METRICS[one.metric]} (lack of fit, p ="
+                f" {one.lack_of_fit:.1g}): there three factors together have an effect of their own. Its"
+                " ratios are off where that effect is large; the paired rounds of two arms are right."
+            )
 
 
 def _figure(facts: RunValues, cells: Mapping[str, Combination]) -> Figure:
