@@ -234,3 +234,36 @@ def test_files_with_other_columns_than_asked_for_are_left_to_spark(
     assert files_of(spark.read.schema("k string").parquet(path)) is not None
     (tmp_path / "g").write_bytes(b"PAR1 this is none PAR1")
     assert files_of(spark.read.schema("k string").parquet(str(tmp_path / "g"))) is None
+
+
+def test_files_of_one_task_that_differ_in_layout_give_sparks_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark reads text in any layout, columns in any order, and columns that allow no nulls."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, kind in enumerate([pa.string(), pa.large_string(), pa.string_view()] * 4):
+        fields = [pa.field("k", kind), pa.field("n", pa.int64(), nullable=number % 2 == 0)]
+        columns = [pa.array([f"k{number}"], kind), pa.array([number])]
+        turned = slice(None, None, -1 if number % 5 == 0 else 1)
+        rows = pa.table(columns[turned], schema=pa.schema(fields[turned]))
+        written(folder / f"p{number:02}", rows)
+    cost = spark.conf.get("spark.sql.files.openCostInBytes")
+    spark.conf.set("spark.sql.files.openCostInBytes", "0")
+    try:
+        df = spark.read.parquet(str(folder))
+        files = files_of(df)
+        assert files is not None
+        assert max(map(len, files.partitions)) > 1
+        for operation in ("upsert", "bulk_insert"):
+            options = {
+                "hoodie.table.name": "t",
+                "hoodie.datasource.write.recordkey.field": "k",
+                "hoodie.datasource.write.operation": operation,
+                "hoodie.bucket.index.num.buckets": "2",
+            }
+            serde_lab.write(df, str(tmp_path / operation), options)
+            found = serde_lab.read(spark, str(tmp_path / operation)).select("k", "n")
+            assert sorted(map(tuple, found.collect())) == sorted((f"k{n}", n) for n in range(12))
+    finally:
+        spark.conf.set("spark.sql.files.openCostInBytes", cost)

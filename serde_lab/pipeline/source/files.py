@@ -33,7 +33,11 @@ class SourceFiles:
     def batches(
         self, partition: int, rows: int, timeline: TaskTimeline
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, `rows` at a time except for the last batch of a file."""
+        """The rows of one partition, `rows` at a time except for the last batch of a file.
+
+        All have one schema, though files differ.
+        """
+        schema: pa.Schema | None = None
         for path in self.partitions[partition]:
             with timeline.phase(READ_SOURCE):
                 with parquet_errors(path, DataError):
@@ -44,9 +48,20 @@ class SourceFiles:
                     batch = next(batches, None)
                 if batch is None:
                     break
-                yield batch
+                if schema is None:
+                    fields = [batch.schema.field(name) for name in self.columns]
+                    schema = pa.schema([field.with_nullable(True) for field in fields])
+                yield _like(batch, schema)
             with timeline.phase(READ_SOURCE):
                 file.close()
+
+
+def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with this schema: files differ in layouts of text, in order, and in whether nulls are allowed."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def known_files(paths: Sequence[str], schema: pa.Schema) -> SourceFiles | None:
