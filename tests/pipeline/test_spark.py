@@ -218,6 +218,28 @@ def test_the_jvms_bucket_is_the_workers_bucket(
     assert [row.b for row in found] == expected.tolist()
 
 
+@pytest.mark.parametrize("setting", ["ignoreCorruptFiles", "ignoreMissingFiles"])
+def test_a_read_misses_no_rows_whatever_files_the_session_skips(
+    setting: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.range(20).selectExpr("cast(id as string) k", "id ts")
+    options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k"}
+    serde_lab.write(df, str(tmp_path / "t"), options)
+    file = next((tmp_path / "t").glob("*.parquet"))
+    spark.conf.set(f"spark.sql.files.{setting}", "true")
+    try:
+        rows = serde_lab.read(spark, str(tmp_path / "t"))
+        assert rows.count() == 20
+        if setting == "ignoreMissingFiles":
+            file.unlink()
+        else:
+            file.write_bytes(file.read_bytes()[:50])
+        with pytest.raises(Exception, match=file.name):
+            rows.count()
+    finally:
+        spark.conf.unset(f"spark.sql.files.{setting}")
+
+
 def test_the_jvm_finds_no_bucket_where_its_text_may_have_no_exponent(spark: SparkSession) -> None:
     from serde_lab.pipeline.spark.dataframe import computes_keys
     from serde_lab.table.config import TableConfig

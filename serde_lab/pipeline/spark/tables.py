@@ -157,8 +157,14 @@ def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None
     return run
 
 
-# read values as stored, whatever calendar the session assumes for files of unknown writers
-_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+# read values as stored, whatever calendar the session assumes for files of unknown writers; and all rows,
+# even if the session skips damaged and missing files
+_AS_STORED = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+}
 # rows of one batch given to Spark, which makes one vector of it
 _BATCH_ROWS = 16 * 1024
 _PATTERN = frozenset("*?[]{}\\")
