@@ -26,7 +26,8 @@ class ParquetRows:
     """The rows of `files`, numbered from 0 across all files in their order.
 
     `schema` has plain types and nullable columns, as Spark reads Parquet. Raises DataError for a file
-    that is not Parquet, SchemaError for an unsupported type or for files with different schemas.
+    that is not Parquet, SchemaError for an unsupported type or for files with different schemas. Without
+    `columns` each file has the same ones.
     """
 
     def __init__(self, files: Sequence[Path], columns: Sequence[str] | None = None) -> None:
@@ -41,6 +42,8 @@ class ParquetRows:
         for number, reader in enumerate(self._readers):
             other = _plain(reader.schema_arrow, self.files[number], first.names)
             _same(first, self.files[0], other, self.files[number])
+            if columns is None:
+                _no_more(first, self.files[0], reader.schema_arrow, self.files[number])
             for group in range(reader.metadata.num_row_groups):
                 rows = reader.metadata.row_group(group).num_rows
                 if rows:
@@ -147,3 +150,9 @@ def _same(first: pa.Schema, file: Path, other: pa.Schema, other_file: Path) -> N
                 f"{other_file}: column {field.name!r} has the type {found}, "
                 f"expected {field.type} as in {file}"
             )
+
+
+def _no_more(first: pa.Schema, file: Path, other: pa.Schema, other_file: Path) -> None:
+    for name in other.names:
+        if name not in first.names:
+            raise SchemaError(f"{other_file}: has a column {name!r} that is not in {file}")

@@ -215,6 +215,12 @@ class UpdateStream:
         repeats = max((self._repeats(n) for n in range(len(self._batches))), default=0)
         if len(self._batches) < 2 and not repeats:
             return None
+        if ordering[0] in self._key and any(c.updates or c.duplicates for c in self.counts):
+            raise DataError(
+                f"column {ordering[0]!r} is the ordering field and part of the key: a row with a newer"
+                " value would have another key, and update nothing",
+                "leave out `ordering`, which adds a column event_ts, or give each commit its own `path`",
+            )
         return ShiftedOrdering(field, self._source.extent(ordering[0]), len(self._batches), repeats)
 
     def _repeats(self, number: int) -> int:
@@ -225,6 +231,10 @@ class UpdateStream:
         if added:
             fields.append(pa.field(EVENT_TS, pa.int64()))
         if self._marked:
+            if IS_DELETED in self._source.schema.names:
+                raise DataError(
+                    f"the data already has a column {IS_DELETED!r}, which deletes would add"
+                )
             fields.append(pa.field(IS_DELETED, pa.bool_()))
         return pa.schema(fields)
 

@@ -88,6 +88,17 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
         ParquetRows([])
 
 
+def test_a_column_that_only_later_files_have_is_refused(tmp_path: Path) -> None:
+    """Its values would be left out; whoever names the columns wants the others left out."""
+    first, later = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"k": [1]}), first)
+    pq.write_table(pa.table({"more": ["x"], "k": [2]}), later)
+    says = r"b.parquet: has a column 'more' that is not in .*a.parquet"
+    with pytest.raises(SchemaError, match=says):
+        ParquetRows([first, later])
+    assert ParquetRows([first, later], ["k"]).read(0, 2)["k"].to_pylist() == [1, 2]
+
+
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     pq.write_table(pa.table({"k": [f"{i}" for i in range(1000)]}), file, use_dictionary=False)

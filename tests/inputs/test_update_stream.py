@@ -264,6 +264,18 @@ def test_ordering_values_that_cannot_move_are_refused(
         stream(source, batches, ordering=(column,))
 
 
+@pytest.mark.parametrize("more", [{"updates": 0.5}, {"duplicates": 0.5}])
+def test_an_ordering_field_in_the_key_is_refused(
+    source: ParquetRows, more: dict[str, float]
+) -> None:
+    """Newer values would be other keys: what is asked for as an update would be an insert."""
+    batches = [Shares("bulk_insert", 10), Shares("upsert", 10, **more)]
+    with pytest.raises(DataError, match="'n' is the ordering field and part of the key"):
+        stream(source, batches, ordering=("n",))
+    inserts = [Shares("bulk_insert", 10), Shares("insert", 10)]
+    stream(source, inserts, ordering=("n",))
+
+
 def test_timestamps_at_the_end_of_time_are_refused(tmp_path: Path) -> None:
     stamps = pa.array([datetime.min, datetime.max], pa.timestamp("us"))
     pq.write_table(pa.table({"k": [1, 2], "t": stamps}), tmp_path / "x.parquet")
