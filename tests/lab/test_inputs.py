@@ -224,6 +224,37 @@ def test_relative_globs_and_folders(tmp_path: Path, own: Path) -> None:
     assert [f.name for f in find_files("k", str(tmp_path / "**" / "b*"))] == ["b.parquet"]
 
 
+def test_unfinished_files_of_other_programs_are_no_rows(tmp_path: Path) -> None:
+    """A Spark job that was killed leaves the files of its tasks behind, whose rows may be there already."""
+    folders = ("", "_temporary/0/task_0", "_delta_log", ".hoodie/metadata", "_day=1", "sub")
+    for folder in folders:
+        (tmp_path / "data" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / folder / "p.parquet").touch()
+    whole = str(tmp_path / "data" / "**" / "*.parquet")
+    found = [file.relative_to(tmp_path / "data") for file in find_files("k", whole)]
+    assert [str(file.parent) for file in found] == ["_day=1", ".", "sub"]
+    # somebody who names such a folder means it
+    for path in ("_temporary/**/*.parquet", "_delta_log", "_delta_log/*.parquet"):
+        assert [file.name for file in find_files("k", str(tmp_path / "data" / path))] == [
+            "p.parquet"
+        ]
+
+
+@pytest.mark.parametrize("where", ["data", "commit"])
+def test_dates_of_sparks_legacy_calendar_are_refused(where: str, tmp_path: Path, own: Path) -> None:
+    """Spark converts them, and Arrow would take them for other days."""
+    old = orders(updated=pa.array([datetime(1500, 1, 1)] * ROWS, pa.timestamp("us")))
+    marked = old.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+    path = tmp_path / "old.parquet"
+    pq.write_table(marked, path)
+    batch = UPSERT if where == "data" else {"path": str(path)}
+    one = scenario(own_data(path if where == "data" else own), BULK, batch)
+    with pytest.raises(
+        DataError, match=r"column 'updated' of .*old.parquet may hold dates or times"
+    ):
+        check_sources(one)
+
+
 def test_rows_without_keys_come_as_they_are(tmp_path: Path) -> None:
     # rows that are equal in all columns, and null in all of them
     rows = pa.table(

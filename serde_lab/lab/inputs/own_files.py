@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
@@ -19,6 +20,7 @@ from serde_lab.records.schema import is_nested
 from serde_lab.scenario.model import ParquetData, Scenario
 from serde_lab.scenario.problems import listed, suggestion
 from serde_lab.scenario.sections import Batch
+from serde_lab.table.files.parquet import legacy_dates
 
 _ROWS_AT_A_TIME = 1 << 20
 
@@ -45,7 +47,7 @@ def find_files(key: str, path: str) -> list[Path]:
     if where.is_file():
         return [where]
     if where.is_dir():
-        files = [file for file in sorted(where.glob("*.parquet")) if not _is_hidden(file)]
+        files = [f for f in sorted(where.glob("*.parquet")) if not _is_hidden(f, path)]
         if not files:
             deeper = any(where.rglob("*.parquet"))
             raise DataError(
@@ -58,20 +60,25 @@ def find_files(key: str, path: str) -> list[Path]:
     if not glob.has_magic(path):
         raise DataError(f"{key}: {path} is neither a file nor a folder")
     found = [Path(name) for name in sorted(glob.glob(path, recursive=True))]  # noqa: PTH207 - absolute patterns
-    files = [file for file in found if file.is_file() and not _is_hidden(file)]
+    files = [file for file in found if file.is_file() and not _is_hidden(file, path)]
     if not files:
         raise DataError(f"{key}: no file matches {path}")
     return files
 
 
-def _is_hidden(file: Path) -> bool:
-    """Whether it is a marker of another program, such as _SUCCESS; Spark skips those as well."""
-    return file.name.startswith(("_", "."))
+def _is_hidden(file: Path, path: str) -> bool:
+    """Whether it is a marker of another program, such as _SUCCESS, or lies in its folder, such as _temporary.
+
+    Spark skips those as well, but not _a=1, the folder of a column. What `path` names is no marker.
+    """
+    below = [part for part in file.parts if part not in Path(path).parts]
+    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in below)
 
 
 def open_source(data: ParquetData) -> ParquetRows:
     """The rows of `data.path`, with types and the key, partition and ordering columns checked."""
     rows = ParquetRows(find_files("data.path", data.path))
+    _check_calendar("data.path", rows)
     names = rows.schema.names
     for role in ("key", "partition", "ordering"):
         for name in getattr(data, role):
@@ -97,6 +104,7 @@ def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) 
     assert batch.path is not None
     place = f"{key}.path"
     rows = ParquetRows(find_files(place, batch.path))
+    _check_calendar(place, rows)
     found, wanted = rows.schema, source.schema
     needed = wanted.names if batch.operation != "delete" else role_columns(scenario)
     missing = [name for name in needed if name not in found.names]
@@ -187,3 +195,15 @@ def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any
 def _some(rows: ParquetRows, key: str, path: str) -> None:
     if not rows.rows:
         raise DataError(f"{key}: {path} has no rows")
+
+
+def _check_calendar(key: str, rows: ParquetRows) -> None:
+    """Refuse dates of Spark's legacy calendar, which Spark converts and Arrow takes for other days."""
+    for file in rows.files:
+        old = legacy_dates(pq.read_metadata(file), rows.schema.names)
+        if old:
+            raise DataError(
+                f"{key}: column {old[0]!r} of {file} may hold dates or times before 1900 in the legacy"
+                " calendar of older Spark releases",
+                "write the file anew with Spark 3, which converts them",
+            )

@@ -202,16 +202,21 @@ def check_calendar(footer: pq.FileMetaData, columns: Collection[str] | None, whe
     Only a file that says so is of that calendar, and only dates before 1582 and times before 1900 differ.
     Source: DataSourceUtils#datetimeRebaseSpec and #int96RebaseSpec.
     """
-    if not has_legacy_calendar(footer):
-        return
-    dated = _dated_leaves(footer, columns)
-    old = sorted(path for path in dated if not dates_are_alike(footer, {path}))
+    old = legacy_dates(footer, columns)
     if old:
         raise TableError(
             f"{where}: column {old[0]!r} may hold dates or times before 1900 in the legacy calendar of older"
             " Spark releases, which would be read as other days",
             hint="write the table anew with Spark 3, which converts them",
         )
+
+
+def legacy_dates(footer: pq.FileMetaData, columns: Collection[str] | None) -> list[str]:
+    """The leaves of `columns` that may hold a date or time that the legacy calendar takes for another day."""
+    if not has_legacy_calendar(footer):
+        return []
+    dated = _dated_leaves(footer, columns)
+    return sorted(path for path in dated if not dates_are_alike(footer, {path}))
 
 
 def has_legacy_calendar(footer: pq.FileMetaData) -> bool:
