@@ -57,7 +57,7 @@ class SourceFiles:
 
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with this schema: files differ in layouts of text, in order, and in whether nulls are allowed."""
+    """The batch with this schema: files differ in layouts of text, order, and whether nulls are allowed."""
     if batch.schema.equals(schema):
         return batch
     columns = [batch.column(field.name).cast(field.type) for field in schema]
