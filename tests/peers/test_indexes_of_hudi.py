@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from serde_lab.peers.apache_hudi import MERGER_CLASSES
 from serde_lab.pipeline.commit.table_services import resize_buckets_now
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.index.bucket_index import bucket_file_id, bucket_ids
@@ -26,6 +30,7 @@ from serde_lab.table.services.bucket_resizing import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.verify.readers import HudiRs
 from tests.pipeline.lab_table import MOR
 from tests.pipeline.test_bucket_kinds import MERGE, SPLIT, RingTable
 from tests.table.made_up_tables import SMALL, PlainWriter, Row, batch_of, hudi_rs_rows
@@ -266,3 +271,41 @@ def test_hudi_sees_what_we_replaced(
     frame = spark.createDataFrame(more, "id string, ts long, value string")
     frame.write.format("hudi").options(**options).mode("append").save(str(tmp_path / "table"))
     assert rows() == of_hudi_rs() == sorted([*more, ("c", 1, "q")])
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+def test_key_ranges_that_hudi_states_by_another_order(
+    operation: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Where it writes Spark's rows, footers order keys by bytes, and its own index by units of UTF-16. It
+    finds no key beyond U+FFFF then, and adds it once more (readers.toml); the lab finds them."""
+    keys = ["\uff41", "\U0001f600"]
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.index.type": "BLOOM",
+    }
+    theirs = options | {
+        "hoodie.write.record.merge.custom.implementation.classes": MERGER_CLASSES["SPARK"],
+        "hoodie.metadata.enable": "false",
+        "hoodie.parquet.small.file.limit": "0",
+        "hoodie.upsert.shuffle.parallelism": "1",
+        "hoodie.bulkinsert.shuffle.parallelism": "1",
+    }
+    first = theirs | {"hoodie.datasource.write.operation": operation}
+    for writer, found in (("lab", [2, 2]), ("hudi", [1, 1, 2, 2])):
+        path = tmp_path / writer
+        frame = hudi_session.createDataFrame([(key, 1) for key in keys], "id string, ts long")
+        frame.coalesce(1).write.format("hudi").options(**first).mode("append").save(str(path))
+        rows = pa.table({"id": keys, "ts": [2, 2]})
+        if writer == "lab":
+            stored = HoodieTable.open(Storage.open(path)).config
+            prepared = PreparedWrite.of(
+                Storage.open(path), rows.schema, parse_options(options, stored)
+            )
+            prepared.commit(InProcessExchange([rows.to_batches()]))
+        else:
+            frame = hudi_session.createDataFrame([(key, 2) for key in keys], "id string, ts long")
+            frame.write.format("hudi").options(**theirs).mode("append").save(str(path))
+        assert sorted(HudiRs(str(path)).table()["ts"].to_pylist()) == found

@@ -92,6 +92,27 @@ def test_ranges_are_in_javas_order(local: Storage) -> None:
     assert find(BloomLookup(local, files), "\uff5e") == [0]
 
 
+def test_ranges_by_bytes_of_utf_8_are_understood_too(local: Storage) -> None:
+    """Apache Hudi writes them so where it writes Spark's rows."""
+    low, high = "\uff5e", "\U0001f600"
+    partition, file_id, path = base_file(local, "f", [low, high])
+    stored = pq.read_table(local.open_input(path))
+    footer = stored.schema.metadata
+    assert (footer[b"hoodie_min_record_key"], footer[b"hoodie_max_record_key"]) == (
+        high.encode(),
+        low.encode(),
+    )
+    footer |= {b"hoodie_min_record_key": low.encode(), b"hoodie_max_record_key": high.encode()}
+    plain = stored.replace_schema_metadata()
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, plain.schema, store_schema=False) as writer:
+        writer.write_table(plain)
+        writer.add_key_value_metadata(footer)
+    local.replace(path, out.getvalue())
+    lookup = BloomLookup(local, [(partition, file_id, path)])
+    assert find(lookup, low, high, "a") == [0, 0, -1]
+
+
 def test_a_file_without_range_or_filter_is_read(local: Storage) -> None:
     partition, file_id, path = base_file(local, "f", ["b"])
     table = pq.read_table(local.open_input(path))

@@ -240,33 +240,47 @@ def stored_twice(key: str) -> DataError:
 
 
 class _Ordered:
-    """Keys in Java's order of strings, which the ranges in footers follow.
+    """Keys in the orders that ranges in footers may follow.
 
-    That is the order of UTF-8 bytes, unless some character is beyond U+FFFF.
+    Java's strings sort by units of UTF-16; Apache Hudi writes ranges so where it writes Avro records. Where
+    it writes Spark's rows, they sort by bytes of UTF-8. The two differ beyond U+FFFF only. A footer does not
+    say which is meant, so a key in the range by either order may be in the file.
     """
 
     def __init__(self, keys: pa.Array, footers: Sequence[KeyFooter]) -> None:
         bounds = [b for f in footers for b in (f.least, f.greatest) if b is not None]
         data = StringBytes.of(keys).data
         beyond = bool(len(data)) and int(data.max()) >= 0xF0
-        self._by_units = beyond or any(max(b, default="") > "\uffff" for b in bounds)
-        if self._by_units:
-            values = pa.array([self._form(k) for k in keys.to_pylist()], pa.binary())
-        else:
-            values = keys.cast(pa.string()).cast(pa.binary())
-        self._order = pc.sort_indices(values).to_numpy().astype(np.int64)
-        self._sorted = values.take(pa.array(self._order))
+        self._orders = [_Order("utf-8", keys.cast(pa.string()).cast(pa.binary()))]
+        if beyond or any(max(b, default="") > "\uffff" for b in bounds):
+            units = [_form(key, "utf-16-be") for key in keys.to_pylist()]
+            self._orders.append(_Order("utf-16-be", pa.array(units, pa.binary())))
 
     def spanned(self, footer: KeyFooter) -> npt.NDArray[np.int64]:
         """The positions of the keys within the footer's range; all of them if it states none."""
         if footer.least is None or footer.greatest is None:
-            return np.sort(self._order)
-        first = bisect_left(self._sorted, self._form(footer.least), key=_plain)
-        last = bisect_right(self._sorted, self._form(footer.greatest), key=_plain)
-        return np.sort(self._order[first:last])
+            return np.arange(self._orders[0].keys)
+        found = [order.between(footer.least, footer.greatest) for order in self._orders]
+        return np.unique(np.concatenate(found))
 
-    def _form(self, text: str) -> bytes:
-        return text.encode("utf-16-be" if self._by_units else "utf-8", "surrogatepass")
+
+class _Order:
+    """Keys in the order of their bytes in one encoding."""
+
+    def __init__(self, encoding: str, values: pa.BinaryArray) -> None:
+        self._encoding, self.keys = encoding, len(values)
+        self._order = pc.sort_indices(values).to_numpy().astype(np.int64)
+        self._sorted = values.take(pa.array(self._order))
+
+    def between(self, least: str, greatest: str) -> npt.NDArray[np.int64]:
+        """The positions of the keys from `least` to `greatest`."""
+        first = bisect_left(self._sorted, _form(least, self._encoding), key=_plain)
+        last = bisect_right(self._sorted, _form(greatest, self._encoding), key=_plain)
+        return self._order[first:last]
+
+
+def _form(text: str, encoding: str) -> bytes:
+    return text.encode(encoding, "surrogatepass")
 
 
 def _plain(value: pa.Scalar) -> bytes:
