@@ -47,6 +47,7 @@ from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
+from serde_lab.table.index.bloom_lookup import check_no_other_index
 from serde_lab.table.index.bucket_index import check_buckets, check_stored_rules
 from serde_lab.table.portability import warn_of_kind, warn_of_null_elements, warn_of_types
 from serde_lab.table.services.replacing import (
@@ -119,6 +120,8 @@ class PreparedWrite:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         elif asked.bucket_count is not None and not makes_table:
             check_stored_rules(table, asked.bucket_count, asked.bucket_expressions)
+        elif asked.index_type and not (makes_table or table.config.index_type):
+            check_no_other_index(table, asked.index_type)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3, folders=folders)
             # the options include facts that the table does not store

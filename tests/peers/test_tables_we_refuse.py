@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
-MOR = {"table_type": "MERGE_ON_READ"}
+MOR: dict[str, Any] = {"table_type": "MERGE_ON_READ"}
 CDC = {"hoodie.table.cdc.enabled": "true"}
 SLASHED = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
 CUSTOM = {
@@ -99,6 +100,34 @@ def test_refused_by_name_and_left_as_it_was(
         LabWriter(table).step(SECOND, **options)
     del table.commits[-1]  # nothing was written
     assert table.problems(judges) == []
+
+
+BUCKETED = {
+    "buckets": (HudiTable("t", ("k", "n"), ("o",), buckets=2, **MOR), {}, "under the bucket index"),
+    "rings": (
+        HudiTable("t", ("k", "n"), ("o",), buckets=2, **MOR),
+        {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
+        "under the bucket index with the engine CONSISTENT_HASHING",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUCKETED)
+def test_new_keys_in_logs_are_not_missed_by_another_index(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Apache Hudi stores no index. SIMPLE looks into base files alone, and would add such keys twice."""
+    facts, extra, says = BUCKETED[name]
+    table = PeerTable(hudi_session, tmp_path, facts)
+    for step in (FIRST, SECOND):
+        table.by_hudi(step, HudiWrite(extra=extra))
+    assert table.problems(("apache-hudi", "serde_lab")) == []
+    options = lab_options(replace(facts, index="SIMPLE"), "upsert", "arrow", "avro")
+    options |= {"hoodie.index.type": "SIMPLE"}
+    again = SECOND.folder(tmp_path / "again")
+    with pytest.raises(TableError, match=says):
+        write_in_process(table.path, again, options)
+    assert table.problems(("apache-hudi", "serde_lab")) == []
 
 
 @pytest.mark.parametrize("mode", ["LEGACY", "CORRECTED"])

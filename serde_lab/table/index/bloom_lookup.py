@@ -14,6 +14,7 @@ them, are refused: their keys would silently be duplicated.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,9 @@ from serde_lab.table.files.base_file import (
 )
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice
 from serde_lab.table.files.key_footer import DYNAMIC_V0, BloomFilter
+from serde_lab.table.index.hashing_metadata import METADATA_FOLDER
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,9 @@ def read_key_footer(storage: Storage, path: str) -> KeyFooter:
 
 NOWHERE = -1
 
+_OF_BUCKETS = re.compile(r"000\d{5}-")
+"""How the file ids of up to 100,000 buckets begin, and one of 40,000 random ones."""
+
 BloomFile = tuple[str, str, str]
 """Partition path, file id, and the path of the newest base file, relative to the table."""
 
@@ -119,6 +125,28 @@ def base_file_seen(slice_: FileSlice, index: str) -> BaseFile:
             hint="compact the table first, or write it with the index that it was written with",
         )
     return slice_.base_file
+
+
+def check_no_other_index(table: HoodieTable, index: str) -> None:
+    """Raise TableError if Apache Hudi wrote the table under an index whose keys `index` would not find.
+
+    It stores no index, but the bucket index shows in the names of file groups, consistent hashing in its
+    rings. Both put new keys into logs, where other indexes do not look, and go by the hash alone.
+    """
+    name, hint = table.config.name, "hoodie.index.type must be what the table was written with"
+    slices = table.view().latest_file_slices()
+    if slices and all(_OF_BUCKETS.match(slice_.file_id) for slice_ in slices):
+        raise TableError(
+            f"table {name} was written under the bucket index, as file group {slices[0].file_id!r} shows, and"
+            f" not under {index}",
+            hint=hint,
+        )
+    if table.storage.list_files(METADATA_FOLDER):
+        raise TableError(
+            f"table {name} was written under the bucket index with the engine CONSISTENT_HASHING, as its"
+            f" rings show, and not under {index}",
+            hint=hint,
+        )
 
 
 def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
