@@ -240,6 +240,15 @@ class MergeRules:
             found["hoodie.payload.delete.marker"] = self.markers.marker
         return found
 
+    @property
+    def deletes_late(self) -> bool:
+        """Whether a row that is marked as a delete deletes an older version even of a higher ordering value.
+
+        So do two of Hudi's payload classes where they meet the row of a base file; version 9 stores no such
+        class. Source: PartialUpdateAvroPayload, by which a delete has the natural order.
+        """
+        return self.mode is MergeMode.CUSTOM and self.payload_class in (_PARTIAL, _NON_DEFAULTS)
+
     def _payload_of_mode(self) -> str:
         """The payload class with the same rules as the mode. Source: EightToNineUpgradeHandler."""
         by_event = self.mode is MergeMode.EVENT_TIME

@@ -21,7 +21,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.rules import TableRules
-from tests.peers.lab_writer import LabWriter
+from tests.peers.lab_writer import LabWriter, write_in_process
 from tests.peers.peer_tables import HudiTable, HudiWrite, PeerTable, Step
 from tests.table.made_up_tables import SMALL, LogAppender, PlainWriter, our_rows, without_meta
 
@@ -333,3 +333,53 @@ def test_the_logs_of_writes_that_overlapped_merge_as_apache_hudi_merges_them(
     (by_hudi,) = hudi_session.read.format("hudi").load(storage.url).collect()
     (ours,) = without_meta(our_rows(writer.table))
     assert ours["value"] == by_hudi["value"]
+
+
+@pytest.mark.parametrize("version", ["6", "8"])
+@pytest.mark.parametrize(
+    "payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"]
+)
+def test_late_deletes_by_payload_classes(
+    payload: str, version: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Before version 9 these classes decide themselves, on copy-on-write: a late row loses or fills gaps, a
+    late delete deletes."""
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.table.ordering.fields": "o",
+        "hoodie.datasource.write.payload.class": f"{MODEL}.{payload}",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    theirs = options | {
+        "hoodie.write.table.version": version,
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.metadata.enable": "false",
+        "hoodie.upsert.shuffle.parallelism": "1",
+    }
+    schema = pa.schema([SCHEMA.field(n) for n in ("k", "o", "text", "x", "_hoodie_is_deleted")])
+    first = [row(key, 5, text=key, x=1.0, _hoodie_is_deleted=False) for key in "abcd"]
+    second = [
+        row("a", 4, _hoodie_is_deleted=True),
+        row("b", 5, _hoodie_is_deleted=True),
+        row("c", 4, text="late", _hoodie_is_deleted=False),
+        row("new", 1, _hoodie_is_deleted=True),
+    ]
+    kept = []
+    for writer in ("hudi", "lab"):
+        path = str(tmp_path / writer)
+        for number, rows in enumerate((first, second)):
+            folder = Step("upsert", (rows,), schema).folder(tmp_path / f"{writer} {number}")
+            if number and writer == "lab":
+                write_in_process(path, folder, options)
+                continue
+            frame = hudi_session.read.parquet(str(folder))
+            frame.write.format("hudi").options(**theirs).mode("append").save(path)
+        own = plan_snapshot(HoodieTable.open(Storage.open(Path(path)))).read()
+        kept.append(own.select(["k", "o", "text", "x"]).sort_by("k").to_pylist())
+        with HudiSnapshot(hudi_session, path) as snapshot:
+            by_hudi = snapshot.table().select(["k", "o", "text", "x"]).sort_by("k").to_pylist()
+        assert by_hudi == kept[-1]
+    assert kept[0] == kept[1]
+    assert [found["k"] for found in kept[0]] == ["c", "d"]
