@@ -5,7 +5,7 @@ The oracle says after every turn what must be there, and both readers are held t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -383,3 +383,33 @@ def test_late_deletes_by_payload_classes(
         assert by_hudi == kept[-1]
     assert kept[0] == kept[1]
     assert [found["k"] for found in kept[0]] == ["c", "d"]
+
+
+@pytest.mark.parametrize("mode", ["EVENT_TIME_ORDERING", COMMIT])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("first", ["lab", "hudi"])
+def test_how_a_table_merges_after_an_upgrade_by_hudi(
+    first: str, kind: Any, mode: Any, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """It keeps its mode, but for merge on read by commit time, which becomes event time (readers.toml)."""
+    facts = HudiTable("t", ("k",), ("o",), table_type=kind, merge_mode=mode, buckets=1, version=6)
+    table = PeerTable(hudi_session, tmp_path, facts, SCHEMA)
+    step = Step("upsert", ([whole(key, 5, "first") for key in KEYS],), SCHEMA)
+    if first == "lab":
+        LabWriter(table, version=6).step(step)
+    else:
+        payload = "OverwriteWithLatest" if mode == COMMIT else "EventTime"
+        extra = {
+            "hoodie.write.auto.upgrade": "false",
+            "hoodie.datasource.write.payload.class": f"{MODEL}.{payload}AvroPayload",
+        }
+        table.by_hudi(step, HudiWrite(extra=extra))
+    upgraded = replace(facts, version=9)
+    becomes = mode if kind == "COPY_ON_WRITE" else "EVENT_TIME_ORDERING"
+    # the write that upgrades it may not name a mode that the table has no longer
+    table.table = replace(upgraded, merge_mode=becomes)
+    late = Step("upsert", ([whole("k1", 4, "late"), whole("k2", 6, "newer")],), SCHEMA)
+    table.by_hudi(late, HudiWrite())
+    config = HoodieTable.open(Storage.open(Path(table.path))).config
+    assert (config.version, config.merge_mode) == (9, becomes)
+    assert table.problems() == []
