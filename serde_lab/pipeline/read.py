@@ -156,13 +156,32 @@ def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     if not options.as_of:
         optimised = options.query == "read_optimized"
         return plan_snapshot(table, read_optimised=optimised, columns=columns)
+    plan = plan_snapshot(table, requested_by=options.as_of, columns=columns)
+    # after the files were listed: a clean may have taken some of them just before
     _check_there(table, _archived(table), _AS_OF, options.as_of, lambda instant: instant.time)
-    return plan_snapshot(table, requested_by=options.as_of, columns=columns)
+    return plan
 
 
 def _plan_changes(
     table: HoodieTable, options: ReadOptions, columns: tuple[str, ...] | None
 ) -> ReadPlan:
+    times = [_completion(i) for i in table.timeline().completed()]
+    times += [_completion(i) for i in _archived(table)]
+    if options.begin < min(times, default=""):
+        # nothing was written before, so all rows are changes
+        plan = plan_snapshot(table, as_of=options.end or None, columns=columns)
+    else:
+        end = options.end or None
+        plan = _written_in_range(plan_incremental(table, options.begin, end, columns=columns))
+    _check_changes(table, options)
+    return plan
+
+
+def _check_changes(table: HoodieTable, options: ReadOptions) -> None:
+    """Raise OptionError if changes or files of the range may be gone.
+
+    The files were listed before: a clean or an archiving may have taken some of it meanwhile.
+    """
     times = [_completion(i) for i in table.timeline().completed()]
     earlier = _archived(table)
     if options.end:
@@ -176,12 +195,6 @@ def _plan_changes(
             f"{_BEGIN} is {options.begin}, and changes up to {max(archived)} were archived",
             hint=f"begin at that time, or before {min(archived)} for all rows",
         )
-    if options.begin < min([*archived, *times], default=""):
-        # nothing was written before, so all rows are changes
-        return plan_snapshot(table, as_of=options.end or None, columns=columns)
-    return _written_in_range(
-        plan_incremental(table, options.begin, options.end or None, columns=columns)
-    )
 
 
 def _written_in_range(plan: ReadPlan) -> ReadPlan:

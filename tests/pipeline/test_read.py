@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,10 @@ from serde_lab.pipeline.commit.table_services import clean_now
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table import table as tables
 from serde_lab.table.files.file_system_view import TableFiles
+from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.history import ArchivedInstant
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
 from serde_lab.verify.readers import HudiRs
@@ -391,3 +395,38 @@ def test_files_that_a_clean_takes_while_they_are_listed_are_not_missed(
 
     monkeypatch.setattr(tables, "list_table_files", listed)
     assert read(table)["ts"].to_pylist() == [4]
+
+
+@pytest.mark.parametrize("service", ["clean", "archive"])
+@pytest.mark.parametrize("asked", ["as of", "until", "since"])
+def test_a_service_that_runs_while_a_read_is_planned_takes_no_row_away_silently(
+    asked: str, service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Just before the files are listed, another process cleans, and archives."""
+    off = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    table = LabTable(tmp_path, off)
+    commits = [table.upsert([("a", 1, n, 0.0), ("b", n, n, 0.0)]) for n in range(4)]
+    given = {
+        "as of": {"as.of.instant": commits[1].instant},
+        "until": {**INCREMENTAL, BEGIN: "0", END: commits[1].completion},
+        "since": {**INCREMENTAL, BEGIN: commits[0].completion},
+    }[asked]
+    options = parse_read_options(given)
+    expected = plan_read(table.table, options).read().num_rows
+    assert expected == {"as of": 3, "until": 3, "since": 4}[asked]
+    for name in ("plan_snapshot", "plan_incremental"):
+        plans = getattr(reading, name)
+
+        def after(opened: HoodieTable, *args: Any, plans: Any = plans, **named: Any) -> ReadPlan:
+            clean_now(table.table, 1)
+            if service == "archive":
+                archive(table.table, 1, 1)
+            plan: ReadPlan = plans(opened, *args, **named)
+            return plan
+
+        monkeypatch.setattr(reading, name, after)
+    if (asked, service) == ("since", "clean"):
+        assert plan_read(table.table, options).read().num_rows == expected
+    else:
+        with pytest.raises(OptionError, match=r"need were cleaned|archived"):
+            plan_read(table.table, options)
