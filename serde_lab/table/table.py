@@ -52,6 +52,7 @@ _EMPTY_FOLDERS = (
 )
 _SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 _NUMBERED_SCHEMA = "latest_schema"
+_BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
 """Is there until the write that makes the table has completed: the properties that it gives the table."""
 
@@ -73,9 +74,11 @@ class HoodieTable:
     ) -> HoodieTable:
         """Create an empty table; `for_first_write`: it is unfinished until `first_write_completed`.
 
-        Raises OptionError if it is impossible, TableError if there is one already.
+        Raises OptionError if it is impossible, TableError if there is one already, or one that has lost its
+        properties: its rows would count in the new table, which may have other keys and file groups.
         """
         check_creatable(config)
+        _check_not_lost(storage)
         for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
             storage.make_folder(folder)
         if config.bucket_expressions and not cls.exists(storage):
@@ -287,6 +290,22 @@ class HoodieTable:
 def stated_columns(avro_schema: str, what: str) -> pa.Schema:
     """The data columns of a schema that a commit states. Raises TableError, which begins with `what`."""
     return data_schema(avro_to_arrow(json_object(avro_schema, what)))
+
+
+def _check_not_lost(storage: Storage) -> None:
+    """Raises TableError for a folder that has a table's files, but not its properties."""
+    if HoodieTable.exists(storage):
+        return
+    # Apache Hudi has it while it rewrites the properties
+    lost = _BACKUP_PATH if storage.exists(_BACKUP_PATH) else ""
+    if not lost and (files := list_table_files(storage).data_files):
+        lost = files[0].path
+    # another first writer may have made the table meanwhile
+    if lost and not HoodieTable.exists(storage):
+        raise TableError(
+            f"{storage.url}: {PROPERTIES_PATH} is missing, and {lost} of a table is there",
+            hint=f"bring {PROPERTIES_PATH} back, or remove the whole folder",
+        )
 
 
 def _config_in(properties: bytes, where: str) -> TableConfig:

@@ -426,3 +426,21 @@ def test_a_commit_is_tried_several_times(
         # rolled back as soon as the tries are used up
         assert not table.table.timeline().pending()
     table.check()
+
+
+@pytest.mark.parametrize("left", ["backup", "files"])
+def test_no_table_is_made_over_one_that_has_lost_its_properties(left: str, tmp_path: Path) -> None:
+    """Its rows would count in the new table: with other buckets, a key would be there twice."""
+    table = LabTable(tmp_path, MOR)
+    if left == "backup":
+        # as Apache Hudi leaves it between two steps of a change
+        table.upsert([])
+    else:
+        table.upsert(FIRST)
+    stated = table.path / ".hoodie/hoodie.properties"
+    backup = stated.with_name("hoodie.properties.backup")
+    stated.rename(backup if left == "backup" else tmp_path / "elsewhere")
+    table.options = {**MOR, "hoodie.bucket.index.num.buckets": "8"}
+    with pytest.raises(TableError, match=r"hoodie\.properties is missing, and .* is there"):
+        table.upsert(SECOND)
+    assert not stated.exists()
