@@ -53,6 +53,7 @@ _EMPTY_FOLDERS = (
 _SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 _NUMBERED_SCHEMA = "latest_schema"
 _BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
+_CREATE_SCHEMA = "hoodie.table.create.schema"
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
 """Is there until the write that makes the table has completed: the properties that it gives the table."""
 
@@ -223,7 +224,8 @@ class HoodieTable:
         """The data columns by the latest write that states a schema; None for an empty table.
 
         With `requested_by`, as they were before anything was requested later, if any write states them. If
-        none states any at all, those of the newest base file. Raises as `schema_statement`.
+        none states any at all, those that SQL made the table with, or else those of the newest base file.
+        Raises as `schema_statement`.
         """
         stated = self.schema_statement(requested_by)
         if stated is None and requested_by:
@@ -231,6 +233,9 @@ class HoodieTable:
         if stated is not None:
             instant, text = stated
             return stated_columns(text, f"instant {instant}: its schema")
+        created = self.config.extra.get(_CREATE_SCHEMA)
+        if created:
+            return stated_columns(created, f"{PROPERTIES_PATH}: {_CREATE_SCHEMA}")
         bases = self.view().latest_base_files()
         if not bases:
             return None

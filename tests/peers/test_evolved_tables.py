@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.errors import SchemaError
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import following_time
 from tests.peers.hudi_options import HudiTable, HudiWrite
-from tests.peers.lab_writer import LabWriter
+from tests.peers.lab_writer import LabWriter, write_in_process
 from tests.peers.peer_tables import PeerTable, Step
 
 if TYPE_CHECKING:
@@ -242,3 +243,35 @@ def test_the_columns_are_those_of_the_write_that_began_last(
     timeline.delete(first)
     assert timeline.completed() == (second, slow)
     assert peer.problems() == []
+
+
+def test_the_first_write_to_a_table_that_sql_made_keeps_its_columns(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Otherwise SQL would store 2.5 in a column that the first write has made an int."""
+    path, name = tmp_path / "table", "made_by_sql"
+    hudi_session.sql(
+        f"CREATE TABLE {name} (k string, o bigint, x double) USING hudi LOCATION '{path}'"
+        " TBLPROPERTIES (primaryKey = 'k', preCombineField = 'o')"
+    )
+    options = {"hoodie.index.type": "SIMPLE"}
+    try:
+        for number, (columns, said) in enumerate(
+            (
+                ([*SHARED], "column 'x' of the table is not in the data"),
+                ([*SHARED, ("x", pa.int32())], ""),
+            )
+        ):
+            row = {"k": "a", "o": 1, "x": 1}
+            given = {key: row[key] for key, _ in columns}
+            folder = Step("upsert", ([given],), pa.schema(columns)).folder(tmp_path / str(number))
+            if said:
+                with pytest.raises(SchemaError, match=said):
+                    write_in_process(str(path), folder, options)
+            else:
+                write_in_process(str(path), folder, options)
+        hudi_session.sql(f"INSERT INTO {name} VALUES ('b', 1, 2.5)")
+        found = hudi_session.sql(f"SELECT k, x FROM {name} ORDER BY k").collect()
+    finally:
+        hudi_session.sql(f"DROP TABLE {name}")
+    assert [tuple(one) for one in found] == [("a", 1.0), ("b", 2.5)]
