@@ -155,7 +155,7 @@ def test_a_column_of_partial_rows_that_became_wider(
     update = Step("upsert", ([{"k": 2, "o": 3, "v": 3.5, "w": "b"}],), wide)
     with pytest.raises(SchemaError, match="hold partial updates of it"):
         lab.step(update)
-    monkeypatch.setattr(write_schema, "_check_partial_rows", lambda *_: None)
+    monkeypatch.setattr(write_schema, "_check_logs", lambda *_: None)
     lab.step(update)
     own = plan_snapshot(HoodieTable.open(lab.storage)).read()
     assert sorted(own["v"].to_pylist()) == [2.0, 3.5]
@@ -163,6 +163,33 @@ def test_a_column_of_partial_rows_that_became_wider(
     assert by_java(hudi_session, table.path, "v") == [1e-323, 3.5]
     with pytest.raises(TableError, match="Int64 but the table schema expects Float64"):
         HudiRs(table.path).table()
+
+
+def test_an_ordering_column_that_became_wider_beside_deletes_in_logs(
+    hudi_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = schema(o=pa.int64(), _hoodie_is_deleted=pa.bool_())
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table)
+    stored = [{"k": k, "o": 5, "_hoodie_is_deleted": False} for k in (1, 2, 3)]
+    lab.step(Step("upsert", (stored,), columns))
+    # a delete that is newer, and one that is older
+    deletes = [{"k": k, "o": o, "_hoodie_is_deleted": True} for k, o in ((1, 7), (2, 4))]
+    lab.step(Step("upsert", (deletes,), columns))
+    wide = columns.set(1, pa.field("o", pa.float64()))
+    update = Step("upsert", ([{"k": 3, "o": 8.5, "_hoodie_is_deleted": False}],), wide)
+    with pytest.raises(SchemaError, match="hold deletes with values of it"):
+        lab.step(update)
+    monkeypatch.setattr(write_schema, "_check_logs", lambda *_: None)
+    lab.step(update)
+    own = HoodieTable.open(lab.storage)
+    assert sorted(plan_snapshot(own).read()["o"].to_pylist()) == [5.0, 8.5]
+    with pytest.raises(TableError, match="ClassCastException"):
+        by_java(hudi_session, table.path, "o")
+    assert sorted(HudiRs(table.path).table()["o"].to_pylist()) != [5.0, 8.5]
+    compact(own)
+    assert by_java(hudi_session, table.path, "o") == [5.0, 8.5]
 
 
 def test_a_row_after_a_delete_beside_partial_log_blocks(

@@ -272,6 +272,28 @@ def test_a_column_of_partial_rows_becomes_wider_only_after_compaction(
     assert found == [{"k": "k", "ts": 6, "n": 6, "m": 6.5}]
 
 
+def test_an_ordering_column_becomes_wider_only_once_deletes_are_compacted(tmp_path: Path) -> None:
+    """Deletes keep its values of the old type, which other readers do not convert."""
+    options = {"serde_lab.partial_updates": "false"}
+    columns = pa.schema([("k", pa.string()), ("ts", pa.int32()), ("n", pa.int32())])
+    wide = columns.set(1, pa.field("ts", pa.int64()))
+    table = LabTable(tmp_path, {**OPTIONS, **options}, columns)
+
+    def rows(schema: pa.Schema, key: str, **values: Any) -> pa.Table:
+        return pa.Table.from_pylist([{"k": key, **values}], schema=schema)
+
+    table.upsert(rows(columns, "k", ts=1, n=1))
+    table.upsert(rows(columns, "gone", ts=1, n=1))
+    table.write("delete", rows(columns, "gone", ts=2, n=0), 1)
+    with pytest.raises(SchemaError, match=r"'ts' .* int32 .* become int64.*hold deletes.*compact"):
+        table.upsert(rows(wide, "k", ts=2, n=2))
+    table.upsert(rows(columns.set(2, pa.field("n", pa.int64())), "k", ts=2, n=2))
+    assert table.compact() is not None
+    table.upsert(rows(wide, "k", ts=3, n=3))
+    found = plan_snapshot(table.table).read().select(["k", "ts", "n"]).to_pylist()
+    assert found == [{"k": "k", "ts": 3, "n": 3}]
+
+
 def test_columns_that_no_row_can_do_without(tmp_path: Path) -> None:
     table = table_in(tmp_path)
     with pytest.raises(SchemaError, match="ordering column 'ts' is not in the data"):

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from serde_lab.errors import WriteConflict
 from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.source.schema import misread_in_partial_rows
+from serde_lab.pipeline.source.schema import misread_in_logs
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.index_kind import COVERS_LOGS
 from serde_lab.table.storage.lock import LockSettings
@@ -190,11 +190,11 @@ class Since:
             stated, now = theirs, columns
         if self.columns is None:
             return stated
-        for name in misread_in_partial_rows(table, self.columns, now, instant.time):
+        for name, why in misread_in_logs(table, self.columns, now, instant.time).items():
             became = "became wider" if name in self.columns.names else "came to mark deletes"
             raise WriteConflict(
                 f"{table.storage.url}: column {name!r} {became} since our instant {instant.time} began, and"
-                " logs hold partial updates, which other readers would misread; ours is rolled back",
+                f" {why}; ours is rolled back",
                 hint="compact the table, and write again",
             )
         if ours != self.columns == columns:

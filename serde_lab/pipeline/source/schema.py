@@ -28,7 +28,7 @@ from serde_lab.records.schema import (
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import FILE_NAME, PARTITION_PATH, RECORD_KEY, data_schema
 from serde_lab.table.files.file_system_view import FileSlice
-from serde_lab.table.files.log_records import columns_of_partial_rows
+from serde_lab.table.files.log_records import columns_of_partial_rows, has_deletes
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
 
@@ -125,7 +125,7 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
                 f" {before.type}: as text its values would sort differently"
             )
     _check_key_texts(table.config, stored, batch.data)
-    _check_partial_rows(table, stored, data)
+    _check_logs(table, stored, data)
     return replace(batch, data=data)
 
 
@@ -177,40 +177,50 @@ def _check_case_within(kind: pa.DataType, place: str) -> None:
         _check_case_within(field.type, f"{place}{field.name}.")
 
 
-def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
-    """Refuse columns that other readers would misread in the partial log blocks that are there.
-
-    Apache Hudi 1.2.0 reads the bytes of a column of another type as the new type, and hudi-rs 0.5.0 cannot
-    read them (tests/readers.toml). A column that marks deletes Hudi looks for at its position in whole rows.
-    """
-    for name in misread_in_partial_rows(table, stored, data):
-        if name in stored.names:
-            problem = (
-                f"is of type {stored.field(name).type} and would become {data.field(name).type}, but logs"
-                " hold partial updates of it, which other readers would not convert"
-            )
-        else:
-            problem = (
-                "would mark deletes, but logs hold partial updates, in which Hudi would misread it"
-            )
-        raise SchemaError(f"column {name!r} of the table {problem}", hint="compact the table first")
+def _check_logs(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
+    """Refuse columns that other readers would misread in the log blocks that are there."""
+    for name, why in misread_in_logs(table, stored, data).items():
+        becomes = (
+            f"is of type {stored.field(name).type} and would become {data.field(name).type}"
+            if name in stored.names
+            else "would mark deletes"
+        )
+        raise SchemaError(
+            f"column {name!r} of the table {becomes}, but {why}", hint="compact the table first"
+        )
 
 
-def misread_in_partial_rows(
+def misread_in_logs(
     table: HoodieTable, before: pa.Schema, now: pa.Schema, own_instant: str | None = None
-) -> list[str]:
-    """The columns that other readers misread in the table's partial log blocks once its columns are `now`, no
-    longer `before`: those of another type, and a new one that marks deletes. Blocks of the pending
-    `own_instant` count too.
+) -> dict[str, str]:
+    """The columns that other readers misread in the table's logs once its columns are `now`, no longer
+    `before`, and why. Blocks of the pending `own_instant` count too.
+
+    Apache Hudi 1.2.0 reads the bytes of a column of another type in partial rows as the new type, and
+    hudi-rs 0.5.0 cannot read them. A column that marks deletes Hudi looks for at its position in whole rows.
+    The ordering values of deletes stay of their old type: Hudi cannot compare them, and hudi-rs errs
+    (tests/readers.toml).
     """
     changed = [f.name for f in before if f.name in now.names and now.field(f.name).type != f.type]
     marking = set(table.config.merge_rules.markers.used_in(now.names)) - set(before.names)
     if not (changed or marking) or not table.config.is_mor:
-        return []
+        return {}
     view = table.view(own_instant=own_instant)
     logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
     held = columns_of_partial_rows(table.storage, logs, view.visibility)
-    return [name for name in changed if name in held] + (sorted(marking) if held else [])
+    found = {
+        name: "logs hold partial updates of it, which other readers would not convert"
+        for name in changed
+        if name in held
+    }
+    if held:
+        why = "logs hold partial updates, in which Hudi would misread it"
+        found |= dict.fromkeys(sorted(marking), why)
+    ordering = [name for name in changed if name in table.config.merge_ordering]
+    if ordering and has_deletes(table.storage, logs, view.visibility):
+        why = "logs hold deletes with values of it, which other readers would not convert"
+        found |= dict.fromkeys(ordering, why)
+    return found
 
 
 def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:

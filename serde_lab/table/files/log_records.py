@@ -123,6 +123,12 @@ def has_partial_rows(
     return any(_is_partial(block) for block, _ in blocks)
 
 
+def has_deletes(storage: Storage, log_files: Sequence[LogFile], visibility: Visibility) -> bool:
+    """Whether these logs have delete blocks. Raises TableError for a damaged block."""
+    blocks = committed_blocks(storage, log_files, visibility)
+    return any(block.type == BlockType.DELETE for block, _ in blocks)
+
+
 def columns_of_partial_rows(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> set[str]:
