@@ -290,3 +290,12 @@ def test_a_column_event_ts_is_not_replaced(tmp_path: Path) -> None:
     rows = ParquetRows([tmp_path / "x.parquet"])
     with pytest.raises(DataError, match="already has a column 'event_ts'"):
         UpdateStream(rows, [Shares("bulk_insert", 2)], key=["k"])
+
+
+def test_a_column_of_deletes_is_not_added_twice(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2], IS_DELETED: [True, False]}), tmp_path / "x.parquet")
+    rows = ParquetRows([tmp_path / "x.parquet"])
+    batches = [Shares("bulk_insert", 2), Shares("upsert", 2, updates=1, deletes=0.5)]
+    with pytest.raises(DataError, match=f"already has a column '{IS_DELETED}'"):
+        UpdateStream(rows, batches, key=["k"])
+    UpdateStream(rows, batches[:1], key=["k"])
