@@ -53,6 +53,11 @@ class ParquetRows:
         self._starts, self._groups = starts, groups
         self.rows = position
 
+    @property
+    def footers(self) -> list[pq.FileMetaData]:
+        """The footer of each file."""
+        return [reader.metadata for reader in self._readers]
+
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows from `start` up to, not including, `stop`; `columns` in the given order, by default all."""
         if not 0 <= start <= stop <= self.rows:

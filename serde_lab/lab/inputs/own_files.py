@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
@@ -199,8 +198,8 @@ def _some(rows: ParquetRows, key: str, path: str) -> None:
 
 def _check_calendar(key: str, rows: ParquetRows) -> None:
     """Refuse dates of Spark's legacy calendar, which Spark converts and Arrow takes for other days."""
-    for file in rows.files:
-        old = legacy_dates(pq.read_metadata(file), rows.schema.names)
+    for file, footer in zip(rows.files, rows.footers, strict=True):
+        old = legacy_dates(footer, rows.schema.names)
         if old:
             raise DataError(
                 f"{key}: column {old[0]!r} of {file} may hold dates or times before 1900 in the legacy"
