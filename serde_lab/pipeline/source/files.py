@@ -48,10 +48,12 @@ class SourceFiles:
                     batch = next(batches, None)
                 if batch is None:
                     break
-                if schema is None:
-                    fields = [batch.schema.field(name) for name in self.columns]
-                    schema = pa.schema([field.with_nullable(True) for field in fields])
-                yield _like(batch, schema)
+                with timeline.phase(READ_SOURCE):
+                    if schema is None:
+                        fields = [batch.schema.field(name) for name in self.columns]
+                        schema = pa.schema([field.with_nullable(True) for field in fields])
+                    batch = _like(batch, schema)
+                yield batch
             with timeline.phase(READ_SOURCE):
                 file.close()
 
