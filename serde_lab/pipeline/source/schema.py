@@ -28,7 +28,7 @@ from serde_lab.records.schema import (
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import FILE_NAME, PARTITION_PATH, RECORD_KEY, data_schema
 from serde_lab.table.files.file_system_view import FileSlice
-from serde_lab.table.files.log_records import columns_of_partial_rows, has_deletes
+from serde_lab.table.files.log_records import partial_columns_and_deletes
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
 
@@ -207,7 +207,7 @@ def misread_in_logs(
         return {}
     view = table.view(own_instant=own_instant)
     logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
-    held = columns_of_partial_rows(table.storage, logs, view.visibility)
+    held, deletes = partial_columns_and_deletes(table.storage, logs, view.visibility)
     found = {
         name: "logs hold partial updates of it, which other readers would not convert"
         for name in changed
@@ -216,9 +216,9 @@ def misread_in_logs(
     if held:
         why = "logs hold partial updates, in which Hudi would misread it"
         found |= dict.fromkeys(sorted(marking), why)
-    ordering = [name for name in changed if name in table.config.merge_ordering]
-    if ordering and has_deletes(table.storage, logs, view.visibility):
+    if deletes:
         why = "logs hold deletes with values of it, which other readers would not convert"
+        ordering = [name for name in changed if name in table.config.merge_ordering]
         found |= dict.fromkeys(ordering, why)
     return found
 

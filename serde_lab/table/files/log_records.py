@@ -123,20 +123,15 @@ def has_partial_rows(
     return any(_is_partial(block) for block, _ in blocks)
 
 
-def has_deletes(storage: Storage, log_files: Sequence[LogFile], visibility: Visibility) -> bool:
-    """Whether these logs have delete blocks. Raises TableError for a damaged block."""
-    blocks = committed_blocks(storage, log_files, visibility)
-    return any(block.type == BlockType.DELETE for block, _ in blocks)
-
-
-def columns_of_partial_rows(
+def partial_columns_and_deletes(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
-) -> set[str]:
-    """The columns of those rows in these logs that lack other columns. Raises TableError for a damaged
-    block."""
-    blocks = committed_blocks(storage, log_files, visibility)
-    schemas = [block.header.get(Header.SCHEMA) for block, _ in blocks if _is_partial(block)]
-    return {field["name"] for schema in schemas if schema for field in json.loads(schema)["fields"]}
+) -> tuple[set[str], bool]:
+    """The columns of those rows in these logs that lack other columns, and whether there are delete blocks.
+    Raises TableError for a damaged block."""
+    blocks = [block for block, _ in committed_blocks(storage, log_files, visibility)]
+    schemas = [block.header.get(Header.SCHEMA) for block in blocks if _is_partial(block)]
+    columns = {f["name"] for schema in schemas if schema for f in json.loads(schema)["fields"]}
+    return columns, any(block.type == BlockType.DELETE for block in blocks)
 
 
 def committed_blocks(
