@@ -151,9 +151,9 @@ class BaseFileHandle(WriteHandle):
                 wins = combined.always[hits] | not_older(
                     older, [values.take(pa.array(hits)) for values in combined.ordering]
                 )
-            if self.task.plan.merge_rules.deletes_late and not self.task.plan.table.is_mor:
-                wins |= ~is_row[hits]
             two = is_row[hits]
+            if self.task.plan.merge_rules.deletes_late and not self.task.plan.table.is_mor:
+                wins |= ~two
             gone = found[hits[wins & ~two]]
             self._kept[gone] = False
             self._deletes += len(gone)
