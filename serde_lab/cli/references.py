@@ -138,7 +138,7 @@ def _overrides(header: RunHeader) -> list[str]:
 
 def _estimated(header: RunHeader) -> int:
     """Minutes of the scenario as it is today, from its number of rows."""
-    from serde_lab.lab.needs import estimate_run
+    from serde_lab.lab.estimates import estimate_run
     from serde_lab.lab.runner import chosen_points
 
     points = chosen_points(_scenario(header), header.arms_asked_for)

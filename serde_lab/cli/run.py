@@ -260,7 +260,7 @@ def _measure(
 
 def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
     """Say how long a run will take, unless it is short."""
-    from serde_lab.lab.needs import estimate_run
+    from serde_lab.lab.estimates import estimate_run
     from serde_lab.lab.runner import chosen_points
 
     points = chosen_points(scenario, settings.arms)
@@ -293,7 +293,7 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 def _print_plan(
     scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
 ) -> None:
-    from serde_lab.lab.needs import check_disk, estimate_run
+    from serde_lab.lab.estimates import check_disk, estimate_run
     from serde_lab.lab.plan import (
         check_scenario,
         diagrams,
@@ -331,7 +331,7 @@ def _print_search(
     scenario: Scenario, arms: Sequence[Arm], settings: RunSettings, form: Format
 ) -> None:
     """At most what a search measures, rung by rung: nobody knows yet which candidates are dropped."""
-    from serde_lab.lab.needs import check_disk, estimate_search
+    from serde_lab.lab.estimates import check_disk, estimate_search
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
     from serde_lab.lab.run_points import check_data
     from serde_lab.lab.search import planned_search

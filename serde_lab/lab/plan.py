@@ -32,7 +32,7 @@ from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
+from serde_lab.lab.estimates import check_disk
 from serde_lab.lab.header import check_resumed, run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
-from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, serde_options, visits
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from serde_lab.records.schema import storage_type, values_at
 from serde_lab.verify.row_hash import Hashes, hash_column, mix, seed
-from serde_lab.verify.rules import META_COLUMNS, OPERATION_COLUMN
+from serde_lab.verify.table_rules import META_COLUMNS, OPERATION_COLUMN
 
 _ROWS_PER_STEP = 65_536
 _LANES = (seed("serde_lab lane 1"), seed("serde_lab lane 2"))

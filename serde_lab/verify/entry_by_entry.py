@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.verify.key_text import in_types
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 Place = tuple[int, int]
 """Commit, and position within its input."""

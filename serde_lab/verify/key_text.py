@@ -28,7 +28,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
 from serde_lab.records.schema import is_decimal, is_string, storage_type, values_at
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 _LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31
 NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"

@@ -27,7 +27,7 @@ from serde_lab.records.schema import (
     values_at,
 )
 from serde_lab.verify.key_text import in_types, partition_paths, record_keys, text_of
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 POSITION_BITS = 40
 """A position is the file's place shifted by this, plus the row."""

@@ -39,7 +39,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.verify.entry_by_entry import Arrival, Entry, EntryByEntry, filled_rows
 from serde_lab.verify.key_text import in_types
 from serde_lab.verify.narrow import POSITION_BITS, NarrowRows
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 COMPACT = "compact"
 """What a compaction is called among the operations of a history; it has no input."""

@@ -36,7 +36,7 @@ from serde_lab.verify.contents import (
 from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs, TableFacts, TableReader
 from serde_lab.verify.row_hash import Hashes, hash_column, mix
-from serde_lab.verify.rules import META_COLUMNS, TableRules
+from serde_lab.verify.table_rules import META_COLUMNS, TableRules
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 

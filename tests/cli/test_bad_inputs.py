@@ -17,7 +17,7 @@ import pytest
 import serde_lab
 from serde_lab.cli.app import main
 from serde_lab.errors import StorageError
-from serde_lab.lab.needs import _size
+from serde_lab.lab.estimates import _size
 from serde_lab.lab.run_settings import KeptTables
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter

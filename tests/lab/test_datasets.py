@@ -15,7 +15,7 @@ from serde_lab.lab.cells.dataset_cells import DatasetCells, together
 from serde_lab.lab.cells.table_cells import InProcess
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.query_answers import TOLERANCE, QueryAnswers
-from serde_lab.lab.needs import disk_need, estimate_run
+from serde_lab.lab.estimates import disk_need, estimate_run
 from serde_lab.lab.run_points import planned, prepared
 from serde_lab.lab.run_settings import RunSettings, Silent
 from serde_lab.lab.runner import run_scenario

@@ -10,8 +10,8 @@ import pytest
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.errors import SetupError
-from serde_lab.lab import needs
-from serde_lab.lab.needs import check_disk, disk_need
+from serde_lab.lab import estimates
+from serde_lab.lab.estimates import check_disk, disk_need
 from serde_lab.lab.run_settings import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run
@@ -133,10 +133,10 @@ def test_a_run_that_would_fill_the_disk_is_refused(
     assert 15e9 < need.work_bytes < 60e9
     assert 3e9 < need.cache_bytes < 10e9
     said: list[str] = []
-    monkeypatch.setattr(needs, "_free", lambda folder: need.cache_bytes + need.work_bytes)
+    monkeypatch.setattr(estimates, "_free", lambda folder: need.cache_bytes + need.work_bytes)
     check_disk(asked, settings(tmp_path), said.append)
     assert "GB for tables in" in said[0]
-    monkeypatch.setattr(needs, "_free", lambda folder: need.cache_bytes + need.work_bytes - 1)
+    monkeypatch.setattr(estimates, "_free", lambda folder: need.cache_bytes + need.work_bytes - 1)
     with pytest.raises(SetupError, match=r"this run needs about .* GB free"):
         check_disk(asked, settings(tmp_path), said.append)
     with pytest.raises(SetupError):

@@ -24,8 +24,8 @@ from serde_lab.table.config_properties import split_kinds
 from serde_lab.verify import oracle
 from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import CheckResult, Expected, check_table
+from serde_lab.verify.table_rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 if TYPE_CHECKING:

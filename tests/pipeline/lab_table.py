@@ -24,8 +24,8 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import Expected, check_path, check_table, rows_match
+from serde_lab.verify.table_rules import TableRules
 
 STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
 OPTIONS = {

@@ -23,8 +23,8 @@ from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.verify import oracle
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import Expected, check_path
+from serde_lab.verify.table_rules import TableRules
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,

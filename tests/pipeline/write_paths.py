@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify import oracle
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, Row, Rows, table_of
 from tests.pipeline.test_topologies import options_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from serde_lab.analysis.run_values import run_values
 from serde_lab.report.page import Table
-from serde_lab.report.run.beside import peers_section
+from serde_lab.report.run.beside_hudi import peers_section
 from serde_lab.report.run.run_page import answer
-from serde_lab.report.run.ways import table_files
+from serde_lab.report.run.ways_of_upserting import table_files
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Check
 

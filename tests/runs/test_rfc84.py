@@ -18,7 +18,7 @@ from serde_lab.analysis.beside_hudi import (
     rounds_said,
 )
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.report.run.beside import claim_cells
+from serde_lab.report.run.beside_hudi import claim_cells
 from serde_lab.runs.model import MeasuredCell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}

@@ -15,7 +15,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options, write_options
 from serde_lab.scenario.loading import parse_scenario
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 from tests.lab.small_scenario import content, scenario, source
 
 DAYS = {

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.verify.oracle import HistoryCommit
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 Row = dict[str, Any]
 DELETED = object()

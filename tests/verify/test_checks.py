@@ -14,7 +14,6 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
 from serde_lab.verify.contents import fingerprint
 from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
     ARMS_AGREE,
     META_COLUMNS_CORRECT,
@@ -27,6 +26,7 @@ from serde_lab.verify.table_checks import (
     check_table,
     rows_match,
 )
+from serde_lab.verify.table_rules import TableRules
 from tests.verify.hand_made_table import HandMadeTable
 from tests.verify.histories import Write, write_inputs
 

@@ -12,7 +12,7 @@ import pytest
 from serde_lab.errors import DataError, UsageError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 from tests.verify.histories import Write, write_inputs
 from tests.verify.test_oracle import ENDINGS
 

@@ -12,7 +12,7 @@ import pytest
 from serde_lab.errors import SchemaError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify.key_text import partition_paths, record_keys
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 MOMENT = dt.datetime(1992, 1, 2, 3, 4, 5, 678901, dt.UTC)
 BEFORE_EPOCH = dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC)

@@ -20,7 +20,7 @@ from serde_lab.verify import oracle
 from serde_lab.verify.contents import TableRows, fingerprint, first_difference
 from serde_lab.verify.narrow import bucket_ids
 from serde_lab.verify.oracle import HistoryCommit
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 from tests.verify.histories import Write, expected_rows, write_inputs
 
 DATA = pa.schema([("k", pa.int64()), ("p", pa.string()), ("o", pa.int64()), ("v", pa.string())])

@@ -13,7 +13,7 @@ from serde_lab.errors import DataError, UsageError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
 from serde_lab.verify.oracle import HistoryCommit
-from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_rules import TableRules
 
 DATA = pa.schema([("k", pa.int64()), ("p", pa.string()), ("o", pa.int64()), ("v", pa.string())])
 FLAT = RecordSchema(DATA, ("k",), (), ("o",))

@@ -38,7 +38,6 @@ from serde_lab.table.portability import (
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import solve
 from serde_lab.verify.readers import PlainParquet, without_kinds
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
     CheckResult,
     Expected,
@@ -47,6 +46,7 @@ from serde_lab.verify.table_checks import (
     check_rows,
     check_table,
 )
+from serde_lab.verify.table_rules import TableRules
 
 WIRE = "wire_is_the_strategys"
 MOVED = "every_row_moved"

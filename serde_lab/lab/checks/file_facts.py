@@ -1,7 +1,7 @@
 """Inspects the files of a table: codec, footers and log blocks. Implements the check `files_alike`.
 
 It shows that all tables of a run were written on equal terms: a table that leaves out Bloom filters or
-statistics takes less work. The report compares the facts of arms pair by pair (`report/run/ways.py`).
+statistics takes less work. `report/run/ways_of_upserting.py` compares the facts of arms pair by pair.
 """
 
 from __future__ import annotations

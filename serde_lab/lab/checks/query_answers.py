@@ -28,8 +28,8 @@ from serde_lab.scenario.model import Scenario
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import HistoryCommit, solve
 from serde_lab.verify.readers import PlainParquet
-from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import CheckResult, Expected, check_rows
+from serde_lab.verify.table_rules import TableRules
 from tpch import QUERIES
 
 TOLERANCE, RELATIVE = 1e-6, 1e-9

@@ -17,12 +17,12 @@ from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
 from serde_lab.report.run.arms import arms_section, checks_section, floor_sentences
-from serde_lab.report.run.beside import fairness_section, peers_section, rfc84_section
+from serde_lab.report.run.beside_hudi import fairness_section, peers_section, rfc84_section
 from serde_lab.report.run.byte_counts import byte_section
-from serde_lab.report.run.changes import effects_section, search_headline, search_section
 from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
+from serde_lab.report.run.effects_and_search import effects_section, search_headline, search_section
 from serde_lab.report.run.ladder import columns_sentences, differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.shapes import (
@@ -34,7 +34,7 @@ from serde_lab.report.run.shapes import (
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
-from serde_lab.report.run.ways import ways_section, ways_sentences
+from serde_lab.report.run.ways_of_upserting import ways_section, ways_sentences
 from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
 

@@ -35,7 +35,7 @@ from serde_lab.report.page import (
     ratio_cell,
     text_columns,
 )
-from serde_lab.report.run.ways import likeness_table, table_files
+from serde_lab.report.run.ways_of_upserting import likeness_table, table_files
 
 _FACETS = (
     ("schema_known", "Schema"),

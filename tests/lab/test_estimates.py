@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.lab import needs
-from serde_lab.lab.needs import estimate_run
+from serde_lab.lab import estimates
+from serde_lab.lab.estimates import estimate_run
 from serde_lab.lab.runner import chosen_points
 from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.runs.model import Run
@@ -33,7 +33,7 @@ def newest(scenario: str) -> Run:
 
 def real_s(run: Run) -> float:
     cells = Counter(cell.arm for cell in run.cells)
-    return needs._whole_cells(run).seconds(cells)
+    return estimates._whole_cells(run).seconds(cells)
 
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in FAR_OFF])
@@ -60,14 +60,14 @@ def test_a_reference_run_tells_how_long_its_scenario_takes(scenario: str, tmp_pa
 
 def test_what_lies_between_cells_counts_and_a_night_before_a_resumption_does_not() -> None:
     run = newest("smoke")
-    clock_s = sum(needs._clock_s(cell) for cell in run.cells)
+    clock_s = sum(estimates._clock_s(cell) for cell in run.cells)
     assert real_s(run) > 3 * clock_s
     first, *others = run.cells
     two_days = {"2026-11-24": "2026-11-22"}
     assert first.started_at[:10] in two_days
     earlier = replace(first, started_at=two_days[first.started_at[:10]] + first.started_at[10:])
     resumed = replace(run, cells=(earlier, *others))
-    assert real_s(resumed) < real_s(run) + needs._LONGEST_REST_S
+    assert real_s(resumed) < real_s(run) + estimates._LONGEST_REST_S
 
 
 def test_shapes_end_within_the_hour() -> None:
