@@ -34,7 +34,7 @@ from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.history import LsmHistory
+from serde_lab.table.timeline.history import LsmHistory, Undone
 from serde_lab.table.timeline.timeline import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -206,8 +206,11 @@ class HoodieTable:
             done = {**visibility.completion_times, own_instant: own_instant}
             visibility = replace(visibility, completion_times=done)
         if self.config.layout_version == 1:
-            check_no_gap(files, instants, visibility)
+            undone = Undone.by_restores(timeline, instants)
+            check_no_gap(files, instants, visibility, undone)
         elif silent := instants_to_look_up(files, visibility):
+            undone = Undone.by_restores(timeline, instants)
+            silent = {instant for instant in silent if not undone.has(instant)}
             archived = LsmHistory(self.storage, self.config.history_folder).completions(silent)
             done = {**archived, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from serde_lab.avro.codec import write_single
+from serde_lab.errors import TableError
+from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
-from tests.faults.small_table import COW, MOR, Seen, seen_by_us, upsert
+from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_by_us, upsert
 
 
 def make(storage: Storage, table_type: str) -> Seen:
@@ -20,14 +24,11 @@ def make(storage: Storage, table_type: str) -> Seen:
     return {(f"p{number}", "k"): (number, "x") for number in range(7)}
 
 
-@pytest.mark.parametrize("table_type", [COW, MOR])
-def test_archived_behind_a_savepoint(table_type: str, tmp_path: Path) -> None:
-    """As hoodie.archive.beyond.savepoint leaves it; Apache Hudi 1.2.0 and hudi-rs lose what was archived."""
-    storage = Storage.open(tmp_path)
-    rows = make(storage, table_type)
+def saved(storage: Storage) -> None:
+    """The first write gets a savepoint, and archiving passes it (hoodie.archive.beyond.savepoint)."""
     table = HoodieTable.open(storage)
     timeline = table.timeline()
-    first, second = timeline.instants()[:2]
+    first = timeline.instants()[0]
     kept = {file.path: storage.get(file.path) for file in storage.list_folder(timeline.folder)[1]}
     kept = {path: content for path, content in kept.items() if first.time in path}
     assert archive(table, 2, 3) is not None
@@ -35,12 +36,92 @@ def test_archived_behind_a_savepoint(table_type: str, tmp_path: Path) -> None:
         storage.put_new(path, content)
     savepoint = Instant(first.time, "savepoint", "completed", timeline.new_time())
     storage.put_new(timeline.path(savepoint))
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_archived_behind_a_savepoint(table_type: str, tmp_path: Path) -> None:
+    """Apache Hudi 1.2.0 and hudi-rs lose what was archived."""
+    storage = Storage.open(tmp_path)
+    rows = make(storage, table_type)
+    table = HoodieTable.open(storage)
+    second = table.timeline().instants()[1]
+    saved(storage)
     assert seen_by_us(storage) == rows
     # what a writer began in between and never committed stays invisible
     path = max(f.path for f in table.view().files.data_files if f.instant == second.time)
     orphan = second.time[:-1] + str((int(second.time[-1]) + 1) % 10)
     storage.put_new(path.replace(second.time, orphan).replace("p1/", "p9/"), storage.get(path))
     assert seen_by_us(storage) == rows
+
+
+RESTORE_PLAN = {
+    "type": "record",
+    "name": "HoodieRestorePlan",
+    "fields": [{"name": "savepointToRestoreTimestamp", "type": "string"}],
+}
+
+
+def restore(storage: Storage) -> None:
+    """To the savepoint, as Apache Hudi does: what was archived stays in the history, and its files."""
+    table = HoodieTable.open(storage)
+    timeline = table.timeline()
+    first = min(i.time for i in timeline.instants())
+    plan = write_single(RESTORE_PLAN, {"savepointToRestoreTimestamp": first})
+    begun = timeline.create_inflight(
+        timeline.create_requested(timeline.new_instant("restore"), plan)
+    )
+    undone = {i.time for i in timeline.completed() if i.time > first}
+    for file in list_table_files(storage).data_files:
+        if file.instant in undone:
+            storage.delete(file.path)
+    for instant in timeline.files():
+        if instant.time in undone:
+            timeline.delete(instant)
+    timeline.create_completed(begun, b"")
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_restored_to_a_savepoint_that_archiving_has_passed(table_type: str, tmp_path: Path) -> None:
+    storage = Storage.open(tmp_path)
+    rows = make(storage, table_type)
+    upsert(storage, [("p0", "k", 7, "y")], table_type)
+    saved(storage)
+    restore(storage)
+    left = {("p0", "k"): rows["p0", "k"]}
+    check_readers(storage, left)
+    upsert(storage, [("p0", "l", 0, "z")], table_type)
+    left |= {("p0", "l"): (0, "z")}
+    check_readers(storage, left)
+    # once the savepoint is gone, archiving passes the files, too
+    timeline = HoodieTable.open(storage).timeline()
+    for instant in timeline.instants():
+        if instant.action == "savepoint":
+            timeline.delete(instant)
+    for number in range(4):
+        upsert(storage, [("p0", "m", number, "")], table_type)
+    assert archive(HoodieTable.open(storage), 1, 2) is not None
+    check_readers(storage, left | {("p0", "m"): (3, "")})
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_of_version_6_restored_to_a_savepoint(table_type: str, tmp_path: Path) -> None:
+    """Files of archived writes behind it are refused: nobody knows whether they were committed. After the
+    restore none of them counts."""
+    storage = Storage.open(tmp_path)
+    version = {"hoodie.write.table.version": "6"}
+    for number in range(4):
+        upsert(storage, [(f"p{number}", "k", number, "x")], table_type, options=version)
+    timeline = HoodieTable.open(storage).timeline()
+    first, *archived, _ = timeline.instants()
+    storage.put_new(timeline.path(replace(first, action="savepoint")))
+    for instant in timeline.files():
+        if instant.time in {one.time for one in archived}:
+            timeline.delete(instant)
+    with pytest.raises(TableError, match="lies behind the savepoint"):
+        seen_by_us(storage)
+    restore(storage)
+    upsert(storage, [("p0", "l", 0, "z")], table_type, options=version)
+    check_readers(storage, {("p0", "k"): (0, "x"), ("p0", "l"): (0, "z")})
 
 
 class TornListing(Storage):

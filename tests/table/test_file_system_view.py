@@ -17,6 +17,7 @@ from serde_lab.table.files.file_system_view import (
     visibility_of,
 )
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.history import Undone
 from serde_lab.table.timeline.timeline import Instant
 
 V9 = TableConfig("t", ("id",), table_type="MERGE_ON_READ")
@@ -155,8 +156,8 @@ def test_a_savepointed_write_starts_the_timeline(local: Storage) -> None:
     assert Visibility({}, "").completion_of(t(1)) is None
     for name in (BASE % 0, BASE % 1, BASE % 9, BASE % 10):
         local.put_new(name.format(*map(t, range(60))))
-    check_no_gap(list_table_files(local), [*kept, *later], seen)
+    check_no_gap(list_table_files(local), [*kept, *later], seen, Undone())
     local.put_new((BASE % 5).format(*map(t, range(60))))
     assert instants_to_look_up(list_table_files(local), seen) == {t(5), t(10)}
     with pytest.raises(TableError, match=rf"instant {t(5)} lies behind the savepoint {t(1)} and"):
-        check_no_gap(list_table_files(local), [*kept, *later], seen)
+        check_no_gap(list_table_files(local), [*kept, *later], seen, Undone())

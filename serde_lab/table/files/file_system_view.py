@@ -14,6 +14,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage, StoredFile
+from serde_lab.table.timeline.history import Undone
 from serde_lab.table.timeline.timeline import (
     WRITE_ACTIONS,
     CommitMetadata,
@@ -282,11 +283,14 @@ def instants_to_look_up(files: TableFiles, visibility: Visibility) -> set[str]:
     return silent - visibility.completion_times.keys() - visibility.pending
 
 
-def check_no_gap(files: TableFiles, instants: Iterable[Instant], visibility: Visibility) -> None:
+def check_no_gap(
+    files: TableFiles, instants: Iterable[Instant], visibility: Visibility, undone: Undone
+) -> None:
     """Raise TableError for a file behind a savepoint of whose instant the active timeline is silent.
 
     Archiving past savepoints (hoodie.archive.beyond.savepoint) leaves such files, and so does a writer that
-    died. Apache Hudi 1.2.0 and hudi-rs 0.5.0 leave their rows out in either case.
+    died. Apache Hudi 1.2.0 and hudi-rs 0.5.0 leave their rows out in either case. What a restore has undone
+    does not count.
     """
     known = tuple(instants)
     kept = {one.time for one in known if one.action == "savepoint"}
@@ -295,6 +299,8 @@ def check_no_gap(files: TableFiles, instants: Iterable[Instant], visibility: Vis
         return
     end = min(writes - kept, default=max(writes))
     for file in files.data_files:
+        if undone.has(file.instant):
+            continue
         if visibility.start < file.instant < end and file.instant not in writes:
             raise TableError(
                 f"{file.path}: instant {file.instant} lies behind the savepoint {visibility.start} and is"

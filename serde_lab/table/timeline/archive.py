@@ -21,7 +21,7 @@ from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints
-from serde_lab.table.timeline.history import ArchivedInstant, LsmHistory
+from serde_lab.table.timeline.history import ArchivedInstant, LsmHistory, Undone
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 # action of a completed instant -> actions in the names of its pending files
@@ -152,7 +152,8 @@ def _remove_uncommitted(
     files: TableFiles,
     history: LsmHistory,
 ) -> tuple[str, ...]:
-    """Delete data files of uncommitted instants that archiving is about to pass.
+    """Delete data files of instants that archiving is about to pass, and that were not committed or that a
+    restore has undone.
 
     Files older than the whole active timeline stay: it can be unknown who committed them.
     """
@@ -161,11 +162,15 @@ def _remove_uncommitted(
     # between it and the last archived write
     start = visibility_of(i for i in instants if i not in gone).start
     first = min(i.time for i in instants)
-    known = {i.time for i in instants} | {time for time, _ in history.times()}
+    undone = Undone.by_restores(table.timeline(), instants)
+    known = {time for time, _ in history.times() if not undone.has(time)}
+    known |= {i.time for i in instants}
     removed = [
         file.path
         for file in files.data_files
-        if first <= file.instant < start and file.instant not in known
+        if (first <= file.instant or undone.has(file.instant))
+        and file.instant < start
+        and file.instant not in known
     ]
     for path in removed:
         table.storage.delete(path)

@@ -1,4 +1,5 @@
-"""The history of layout 2: the instants that were archived from the active timeline.
+"""The history of layout 2: the instants that were archived from the active timeline, and those of them that
+a restore has undone.
 
 It is instants in Parquet files, listed by a manifest:
 
@@ -15,18 +16,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.avro.codec import hudi_schema
+from serde_lab.avro.codec import hudi_schema, read_single
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import parquet_errors
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 FILES_PER_LAYER = 10
 """This many files of one layer are merged into one of the next (Hudi's default)."""
@@ -187,6 +188,35 @@ class LsmHistory:
         if columns is not None:
             return table
         return table.select(_SCHEMA.names).cast(_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What restores have undone: everything between a savepoint and the restore to it.
+
+    Apache Hudi takes away what is on the active timeline. Writes that had been archived behind the savepoint
+    (hoodie.archive.beyond.savepoint) stay in the history, and their files in the table.
+    """
+
+    spans: tuple[tuple[str, str], ...] = ()
+    """Instant times of a savepoint and of a restore."""
+
+    @classmethod
+    def by_restores(cls, timeline: Timeline, instants: Iterable[Instant]) -> Undone:
+        spans = []
+        for one in instants:
+            if one.action != "restore" or not one.is_completed:
+                continue
+            requested = replace(one, state="requested")
+            content = timeline.read_if_present(requested)
+            plan = read_single(content, timeline.path(requested)) if content else {}
+            if saved := plan.get("savepointToRestoreTimestamp"):
+                spans.append((str(saved), one.time))
+        return cls(tuple(spans))
+
+    def has(self, instant: str) -> bool:
+        """Whether this write was undone, if it is not on the active timeline."""
+        return any(saved < instant < restored for saved, restored in self.spans)
 
 
 def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
