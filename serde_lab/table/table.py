@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -22,6 +22,7 @@ from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
+    Visibility,
     check_no_gap,
     instants_to_look_up,
     late_completions,
@@ -37,9 +38,11 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.history import LsmHistory, Undone
 from serde_lab.table.timeline.timeline import (
     SCHEMA_KEY,
+    WRITE_ACTIONS,
     CommitMetadata,
     Instant,
     Timeline,
+    WriteStat,
     json_object,
     latest,
 )
@@ -215,7 +218,38 @@ class HoodieTable:
             done = {**archived, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
-        return FileSystemView(self.config, files, visibility, replaced)
+        view = FileSystemView(self.config, files, visibility, replaced)
+        if empty := view.empty_logs():
+            self._check_lost(empty, visibility)
+        return view
+
+    def _check_lost(self, empty_logs: frozenset[str], visibility: Visibility) -> None:
+        """Raise TableError for a log without bytes if a visible write states that it has some.
+
+        Readers take it for a log without rows. Apache Hudi may leave such files where a task failed.
+        """
+        for time, stat in self._stated_files():
+            if stat.path not in empty_logs or not stat.fileSizeInBytes:
+                continue
+            if visibility.completion_of(time) is not None:
+                raise TableError(
+                    f"{self.storage.describe(stat.path)}: is empty, and instant {time} wrote"
+                    f" {stat.fileSizeInBytes} bytes to it; Hudi's readers would skip its rows silently",
+                    hint="bring the file back, or remove it to give its rows up",
+                )
+
+    def _stated_files(self) -> Iterator[tuple[str, WriteStat]]:
+        """What completed writes state of their files, with their times; archived ones from version 8 on."""
+        for instant in self.timeline().completed():
+            for stat in self.commit_metadata(instant).write_stats:
+                yield instant.time, stat
+        if self.config.layout_version == 1:
+            return
+        for one in LsmHistory(self.storage, self.config.history_folder).instants():
+            if one.action in WRITE_ACTIONS and one.metadata:
+                where = f"{self.storage.url}: archived instant {one.time}"
+                for stat in CommitMetadata.from_bytes(one.metadata, where).write_stats:
+                    yield one.time, stat
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         timeline = self.timeline()

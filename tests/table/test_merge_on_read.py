@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.merging.survivors import MergeMode
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import with_meta_columns
 from serde_lab.table.files.log_block import LogBlock, encode_parquet, parse_blocks
@@ -16,6 +18,7 @@ from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter, chec
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.storage.data_files import LogFileName
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.archive import archive
 from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
@@ -340,6 +343,35 @@ def test_a_damaged_log_is_never_passed_over(
     writer.storage.replace(stat.path, damage(whole))
     with pytest.raises(TableError, match=r"is damaged at byte \d+: "):
         our_rows(writer.table)
+
+
+@VERSIONS
+def test_a_log_that_lost_all_its_bytes_is_never_passed_over(local: Storage, version: int) -> None:
+    """Apache Hudi and hudi-rs read it as a log without rows."""
+    writer = PlainWriter(local, config(version), SMALL)
+    writer.upsert([row("a", 5)])
+    log = LogAppender(writer).rows(row("a", 6))
+    (stat,) = log.stats()
+    writer.complete(log.instant, [stat])
+    # a task that failed, whose file no write states, may leave it empty
+    local.put_new(stat.path.replace("_0-2-0", "_0-3-0").replace(".log.1", ".log.2"))
+    check(writer, [row("a", 6)])
+    whole = local.get(stat.path)
+    local.replace(stat.path, b"")
+    lost = rf"{re.escape(stat.path)}: is empty, and instant {log.instant.time} wrote {len(whole)} bytes"
+    with pytest.raises(TableError, match=lost):
+        our_rows(writer.table)
+    first = writer.table.timeline().completed()[0]
+    before = our_rows(writer.table, as_of=first.completion_time)
+    assert without_meta(before) == [row("a", 5)]
+    local.replace(stat.path, whole)
+    for ts in (7, 8, 9):
+        LogAppender(writer).rows(row("a", ts)).commit()
+    if version == 9:
+        assert archive(writer.table, 1, 1) is not None
+    local.replace(stat.path, b"")
+    with pytest.raises(TableError, match=lost):
+        compact(writer.table)
 
 
 def test_rows_that_say_that_they_are_deletes(local: Storage) -> None:

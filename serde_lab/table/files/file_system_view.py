@@ -164,6 +164,12 @@ class FileSystemView:
         """All slices of all file groups, older ones too, oldest first within a group."""
         return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
 
+    def empty_logs(self) -> frozenset[str]:
+        """Paths of the logs without bytes, of the newest slices."""
+        empty = {log.path for log in self.files.log_files if not log.size_bytes}
+        newest = self.latest_file_slices() if empty else ()
+        return frozenset(path for one in newest for path in one.paths if path in empty)
+
     @property
     def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
         """(partition path, file id) of replaced groups. Readers ignore what is written under these ids
