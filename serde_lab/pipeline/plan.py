@@ -280,7 +280,7 @@ def _groups(
         return {(s.partition_path, s.file_id): _stored(s) for s in slices}
     if config.is_keyless:
         return {}
-    return {place: _stored(slice_) for place, slice_ in slices_by_bucket(slices).items()}
+    return {place: _stored(slice_) for place, slice_ in slices_by_bucket(slices, config).items()}
 
 
 def _index(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +21,8 @@ from serde_lab.table.index.bucket_index import (
     string_hash,
     task_of_bucket,
 )
+from serde_lab.table.table import HoodieTable
+from tests.faults.small_table import KEPT, make, seen_by_us, upsert
 
 KEYS = st.one_of(
     st.text("ab:,_é😀nul", max_size=14),
@@ -128,3 +132,16 @@ def test_buckets_of_a_partition_are_spread_over_tasks() -> None:
     assert [task_of_bucket("", b, 8, 4) for b in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
     spread = {task_of_bucket(p, b, 2, 8) for p in ("day=1", "day=2", "day=3") for b in range(2)}
     assert len(spread) > 2
+
+
+def test_a_file_group_that_only_looks_like_a_bucket(tmp_path: Path) -> None:
+    """As one of those that Apache Hudi's clustering gives: a write would not find its rows."""
+    storage = make(tmp_path)
+    for file in HoodieTable.open(storage).view().files.base_files:
+        random = file.path.replace(file.file_id, f"1234567{file.file_id[7:]}")
+        storage.put_new(random, storage.get(file.path))
+        storage.delete(file.path)
+    assert seen_by_us(storage) == KEPT
+    with pytest.raises(TableError, match="names none of 2 buckets"):
+        upsert(storage, [("p", k, 3, "third") for k in "abcd"])
+    assert seen_by_us(storage) == KEPT

@@ -25,6 +25,7 @@ import pyarrow as pa
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
+from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config
@@ -173,10 +174,13 @@ def bucket_file_id(bucket: int, partition_path: str, seed: int) -> str:
     return f"{bucket:08d}{str(uuid.UUID(bytes=drawn.bytes, version=4))[8:]}-0"
 
 
-def bucket_of_file_id(file_id: str) -> int:
-    """The bucket in a file id. Raises TableError if the id has none."""
+def bucket_of_file_id(file_id: str, count: int | None = None) -> int:
+    """The bucket in a file id. Raises TableError if the id has none, or none of `count` buckets."""
     if not file_id[:8].isdigit() or file_id[8:9] != "-":
         raise TableError(f"file id {file_id!r} names no bucket; it must begin with 8 digits and -")
+    if count is not None and int(file_id[:8]) >= count:
+        # of the random ids that Apache Hudi's clustering gives, one of 43 begins with 8 digits
+        raise TableError(f"file id {file_id!r} names none of {count} buckets")
     return int(file_id[:8])
 
 
@@ -299,11 +303,15 @@ def _without_placeholders(
 _FILES = 4
 
 
-def slices_by_bucket(slices: Iterable[FileSlice]) -> dict[tuple[str, int], FileSlice]:
-    """The slices by partition path and bucket. Raises TableError if a bucket has two file groups."""
+def slices_by_bucket(
+    slices: Iterable[FileSlice], config: TableConfig
+) -> dict[tuple[str, int], FileSlice]:
+    """The slices by partition path and bucket. Raises TableError for a bucket with two file groups, and for
+    a file group of no bucket."""
     found: dict[tuple[str, int], FileSlice] = {}
     for one in slices:
-        other = found.setdefault((one.partition_path, bucket_of_file_id(one.file_id)), one)
+        bucket = bucket_of_file_id(one.file_id, config.buckets_of(one.partition_path))
+        other = found.setdefault((one.partition_path, bucket), one)
         if other is not one:
             raise TableError(
                 f"bucket {one.file_id[:8]} of partition {one.partition_path!r} has two file groups,"
