@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from serde_lab.table.files.base_file import (
     sequence_numbers,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
+from serde_lab.table.files.log_block import decode_parquet
 from serde_lab.table.files.parquet import BaseFileFormat, without_bounds
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage
@@ -150,6 +152,31 @@ def test_rows_of_other_writers_are_made_to_fit(local: Storage) -> None:
     wrong = pa.RecordBatch.from_pydict({**meta, "number": ["seven"], "id": ["a"]})
     with pytest.raises(TableError, match="column 'number' is stored as string"):
         writer(local).append_carried(wrong)
+
+
+FAR = [
+    *(datetime(1, 1, 1), datetime(1600, 2, 29, 12, 0, 0, 1), datetime(2024, 1, 1)),
+    *(datetime(2262, 4, 12), datetime(9999, 12, 31, 23, 59, 59, 999999), None),
+]
+
+
+@pytest.mark.parametrize("kind", ["base file", "log block"])
+def test_times_of_any_year_that_others_stored_as_int96(kind: str, local: Storage) -> None:
+    """Nanoseconds, as which Arrow reads them by default, hold those from 1677 to 2262 alone."""
+    at = pa.array(FAR, pa.timestamp("us"))
+    table = pa.table({"at": at, "s": pa.StructArray.from_arrays([at], ["at"])})
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, use_deprecated_int96_timestamps=True, store_schema=False)
+    assert pq.ParquetFile(pa.BufferReader(out.getvalue())).schema.column(0).physical_type == "INT96"
+    if kind == "base file":
+        local.put_new("f.parquet", out.getvalue())
+        found = BaseFileReader(local, "f.parquet").read()
+        (batch,) = BaseFileReader(local, "f.parquet").batches()
+        assert batch.column("at").to_pylist() == FAR
+    else:
+        found = decode_parquet(out.getvalue(), "a log")
+    assert found["at"].to_pylist() == FAR
+    assert [row["at"] for row in found["s"].to_pylist()] == FAR
 
 
 def test_a_writer_whose_instant_is_gone_writes_nothing(storage: Storage) -> None:

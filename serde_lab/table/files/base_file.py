@@ -22,6 +22,7 @@ from serde_lab.table.files.parquet import (
     BaseFileFormat,
     check_calendar,
     columns_with_nan,
+    parquet_file,
     parquet_options,
     without_bounds,
 )
@@ -247,7 +248,7 @@ class BaseFileReader:
         self._where = storage.describe(path)
         source = storage.open_input(path)
         with parquet_errors(self._where, TableError):
-            self._file = pq.ParquetFile(source)
+            self._file = parquet_file(source)
 
     @property
     def rows(self) -> int:

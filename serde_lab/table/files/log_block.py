@@ -31,6 +31,7 @@ from serde_lab.table.files.parquet import (
     BaseFileFormat,
     check_calendar,
     columns_with_nan,
+    parquet_file,
     parquet_options,
     without_bounds,
 )
@@ -259,6 +260,6 @@ def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
 def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
     """The rows of a Parquet block. Raises TableError."""
     with parquet_errors(where, TableError):
-        file = pq.ParquetFile(pa.BufferReader(content))
+        file = parquet_file(pa.BufferReader(content))
         check_calendar(file.metadata, None, where)
         return file.read()
