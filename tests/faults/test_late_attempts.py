@@ -133,6 +133,47 @@ def test_a_zombie_after_archiving_is_refused(table_type: str, tmp_path: Path) ->
     check_readers(storage, {**seen_after(KEPT, DEAD), ("p", "a"): (53, "next")})
 
 
+class DiesAfterALog(StepStorage):
+    """Ends an attempt before its second log file."""
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if step == "+log file" and step in self.steps:
+            raise StorageError("the executor is lost")
+
+
+class Retried(InProcessExchange):
+    """The first attempt ends after a log file; the second gets its rows as `again` says."""
+
+    def __init__(self, again: Sequence[Row]) -> None:
+        super().__init__([batches(again)])
+
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
+        lost = replace(plan, storage=DiesAfterALog.open(plan.storage.url))
+        with pytest.raises(StorageError, match="is lost"):
+            InProcessExchange([batches(DEAD)]).run(lost)
+        return super().run(plan)
+
+
+@pytest.mark.parametrize("logs", ["one", "several"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_retry_splits_its_rows_into_the_same_logs_or_is_refused(
+    in_order: bool, logs: str, tmp_path: Path
+) -> None:
+    """Each of several logs has the rows that came first, so that a row that comes later is lost."""
+    options = {"hoodie.bucket.index.num.buckets": "1" if logs == "several" else "2"}
+    if logs == "several":
+        options |= {"hoodie.logfile.data.block.max.size": "1", "hoodie.logfile.max.size": "1"}
+    storage = make(tmp_path, MOR, options)
+    again = Retried(DEAD if in_order else [*reversed(DEAD)])
+    if in_order or logs == "one":
+        upsert(storage, DEAD, MOR, again, options)
+        check_readers(storage, seen_after(KEPT, DEAD))
+    else:
+        with pytest.raises(StorageError, match="had their rows in different orders"):
+            upsert(storage, DEAD, MOR, again, options)
+        check_readers(storage, KEPT)
+
+
 class RolledBackBetween(StepStorage):
     """A rollback, whole, between an attempt's look at its instant and its first file."""
 

@@ -209,7 +209,7 @@ class LogWriter:
         counts its own rows.
         """
         self._flush()
-        self._place()
+        self._place(is_last=True)
         counted = []
         for stat in self._stats:
             replaced = min(updates, stat.numWrites)
@@ -259,10 +259,12 @@ class LogWriter:
         if self._block_bytes >= self._format.file_bytes:
             self._place()
 
-    def _place(self) -> None:
+    def _place(self, is_last: bool = False) -> None:
         if not self._blocks:
             return
         target = self._target
+        # one file has all rows, whatever their order; of several, the order says which ones
+        split = bool(self._stats) or not is_last
         name = LogFileName(
             target.file_id,
             self._instant if self._own_instant else target.base_instant,
@@ -272,7 +274,7 @@ class LogWriter:
         path = in_partition(target.partition_path, str(name))
         size = place_data_file(
             self._storage,
-            self._writing,
+            replace(self._writing, split_by_order=split),
             target.partition_path,
             path,
             CREATE if self._own_instant else APPEND,
