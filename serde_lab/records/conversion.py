@@ -44,6 +44,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError, TableError
 from serde_lab.records.buffers import binary_array, spans_of
+from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import is_decimal, is_list
 
 _LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31, in days since 1970
@@ -260,9 +261,10 @@ def fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return values
     if pat.is_struct(kind) and pat.is_struct(values.type):
         return _fit_struct(values, kind)
-    if is_list(kind) and (pat.is_list(values.type) or pat.is_large_list(values.type)):
-        if pat.is_large_list(values.type):
-            values = values.cast(pa.list_(values.type.value_field))
+    if is_list(kind) and is_list(values.type):
+        if not pat.is_list(values.type):
+            # Arrow's own cast of a view leaves out the last offset, and with it the last list
+            values = to_plain(values)
         return _around(values, kind, fit(values.values, kind.value_type))
     if pat.is_map(kind) and pat.is_map(values.type):
         keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
