@@ -240,6 +240,24 @@ def test_a_read_misses_no_rows_whatever_files_the_session_skips(
         spark.conf.unset(f"spark.sql.files.{setting}")
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_frames_cross_whatever_offsets_the_session_has(
+    strategy: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.range(20).selectExpr("cast(id as string) k", "id ts", "array(cast(id as binary)) l")
+    options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k"}
+    wide = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(wide, "true")
+    try:
+        for _ in range(2):
+            serde_lab.write(df, str(tmp_path / "t"), {**options, "serde_lab.strategy": strategy})
+        found = serde_lab.read(spark, str(tmp_path / "t"))
+        assert sorted(found.collect()) == sorted(df.collect())
+        assert spark.conf.get(wide) == "true"
+    finally:
+        spark.conf.unset(wide)
+
+
 def test_the_jvm_finds_no_bucket_where_its_text_may_have_no_exponent(spark: SparkSession) -> None:
     from serde_lab.pipeline.spark.dataframe import computes_keys
     from serde_lab.table.config import TableConfig

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 """How many tasks follow a shuffle of Spark SQL, unless the query says it."""
+_WIDE_OFFSETS = "spark.sql.execution.arrow.useLargeVarTypes"
+"""Whether Spark sends text and bytes with offsets of 64 bits; those of frames have 32."""
 _FEW_FRAMES = 16
 
 
@@ -154,7 +156,7 @@ class SparkExchange(Exchange):
         return summed(one.report.counters for one in self.reports)
 
     def _collect(self, moved: StageInput, task: SparkTask, reports: Any) -> tuple[WriteStat, ...]:
-        with on_purpose():
+        with on_purpose(), setting(self.spark, _WIDE_OFFSETS, "false"):
             statuses = moved.statuses(task)
         self.reports = list(reports.value)
         return tuple(pickle.loads(status) for status in statuses)
@@ -240,7 +242,7 @@ def _frames_at_once(plan: WritePlan, rows: int) -> int:
 
 
 @contextmanager
-def setting(spark: SparkSession, name: str, value: int) -> Iterator[None]:
+def setting(spark: SparkSession, name: str, value: int | str) -> Iterator[None]:
     """Give one of Spark SQL's settings another value, and restore it afterwards."""
     before = str(spark.conf.get(name))  # Spark's default if nobody has set it
     spark.conf.set(name, str(value))
