@@ -279,6 +279,20 @@ def test_a_filter_keeps_rows_with_nan(spark: SparkSession, tmp_path: Path) -> No
         assert [row.k for row in found.where(condition).collect()] == ["b"], condition
 
 
+def test_a_filter_keeps_rows_with_minus_zero(spark: SparkSession, tmp_path: Path) -> None:
+    """It equals zero, but not in a dictionary, in which Spark looks its filters up."""
+    df = spark.range(20).selectExpr("cast(id as string) k", "id ts", "-0.0D x", "float('-0.0') f")
+    one_file = {"hoodie.bucket.index.num.buckets": "1"}
+    options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k", **one_file}
+    serde_lab.write(df, str(tmp_path / "t"), options)
+    found = serde_lab.read(spark, str(tmp_path / "t"))
+    for condition in ("x = 0.0D", "x >= 0.0D", "x in (0.0D, 1.0D)", "f = float('0.0')"):
+        assert found.where(condition).count() == 20, condition
+    # as of every file that Spark itself writes
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    assert spark.read.parquet(str(file)).where("x = 0.0D").count() == 0
+
+
 OLD = [
     date(1, 1, 1),
     date(1582, 10, 4),
