@@ -72,6 +72,7 @@ CATALOGUE: Mapping[str, Column] = {
     ),
     "_hoodie_is_deleted": Column(pa.bool_(), (False, False, True)),
     "mark": Column(pa.string(), ("", "D", "d", "I")),
+    "Op": Column(pa.string(), ("", "D", "d", "I")),
     "_change_operation_type": Column(pa.string(), ("", "D", "d", "u", "c")),
     "numbers": Column(pa.list_(pa.int32()), ([], [0], [1, -1])),
     "counts": Column(pa.map_(pa.string(), pa.int64()), ([], [["a", None]], [["a", 1], ["ü", 2]])),
@@ -82,14 +83,15 @@ CATALOGUE: Mapping[str, Column] = {
 }
 """Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
 
-MARKS = ("_hoodie_is_deleted", "mark", "_change_operation_type")
+MARKS = ("_hoodie_is_deleted", "mark", "Op", "_change_operation_type")
 """Columns that say that their row deletes its key."""
 
 PLAIN = tuple(sorted(CATALOGUE.keys() - set(MARKS)))
 """Columns that say nothing of what becomes of their row."""
 
 KEYS: Mapping[str, tuple[Any, ...]] = {
-    "text": ("a", "b", "", "x,y:z", "é\U0001f600"),
+    # the last two alone make a range of keys that is empty in the order of UTF-16 units
+    "text": ("a", "b", "", "x,y:z", "é\U0001f600", "\uff41", "\U0001f600"),
     "int": (0, -1, 2**31 - 1, 7),
     "long": (0, -1, 2**63 - 1, 7),
     "price": ("0.00", "-0.10", "100.00", "0.01"),

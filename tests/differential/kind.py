@@ -47,6 +47,9 @@ MODES: Mapping[str, Mode] = {
     "event time": Mode({"hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING"}),
     "commit time": Mode({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, by_value=False),
     "latest payload": Mode.of_payload("OverwriteWithLatestAvroPayload", by_value=False),
+    "dms payload": replace(
+        Mode.of_payload("AWSDmsAvroPayload", by_value=False), deletes={"Op": ("D",)}
+    ),
     "default payload": Mode.of_payload("DefaultHoodieRecordPayload"),
     "event time payload": Mode.of_payload("EventTimeAvroPayload"),
     "non-defaults payload": replace(
@@ -93,6 +96,9 @@ TOPOLOGIES: Mapping[str, tuple[str, ...]] = {
 }
 """By index, the ways that its upserts may take, from write to write another."""
 
+GLOBAL = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY")
+"""The indexes under which a key stands once in the whole table."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -135,8 +141,23 @@ class Kind:
 
     @property
     def by_value(self) -> bool:
-        """Whether ordering values decide between rows of one key."""
+        """Whether ordering values decide between rows of one key that two commits wrote."""
         return self.rules.by_value and bool(self.orderings)
+
+    @property
+    def by_class(self) -> bool:
+        """Whether a payload class merges: before version 9, one whose rules the table cannot state."""
+        return self.version < 9 and self.rules.fill == "null"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether ordering values decide at all: in one commit, and between a row and a marked delete."""
+        return (self.rules.by_value or self.by_class) and bool(self.orderings)
+
+    @property
+    def deletes_late(self) -> bool:
+        """Whether a marked delete that meets the row of a base file deletes it at any ordering value."""
+        return self.by_class and not self.merge_on_read
 
     @property
     def merge_on_read(self) -> bool:
@@ -145,7 +166,7 @@ class Kind:
     @property
     def is_global(self) -> bool:
         """Whether a key stands once in the whole table."""
-        return self.index in ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY")
+        return self.index in GLOBAL
 
     @property
     def identified_by(self) -> dict[str, pa.DataType]:
@@ -161,11 +182,14 @@ class Kind:
         marks = {"_hoodie_is_deleted": (True,), **(self.rules.deletes or {})}
         return any(name in row and row[name] in values for name, values in marks.items())
 
-    def deletes_anyway(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row deletes its key and its ordering value is the int 0, Hudi's word for none."""
-        if not (self.by_value and len(self.orderings) == 1 and self.deletes(row)):
+    def deletes_anyway(self, row: Mapping[str, Any], orderings: Mapping[str, str]) -> bool:
+        """Whether a row deletes its key and its ordering value is the int 0, Hudi's word for none.
+
+        `orderings`: the types of the ordering columns then.
+        """
+        if not (self.ordered and len(orderings) == 1 and self.deletes(row)):
             return False
-        ((name, of),) = self.orderings.items()
+        ((name, of),) = orderings.items()
         return of in _INTS and row.get(name) in (0, "1970-01-01")
 
     def lacks_order(self, row: Mapping[str, Any]) -> bool:

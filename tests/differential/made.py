@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, PLAIN, TEXTS
-from tests.differential.history import WIDER, History, Row, Step
-from tests.differential.kind import MODES, PARTITIONINGS, TOPOLOGIES, Kind
+from tests.differential.history import OF_HUDI, WIDER, History, Row, Step
+from tests.differential.kind import GLOBAL, MODES, PARTITIONINGS, TOPOLOGIES, Kind
 from tests.differential.model import Model
 
 _ORDERINGS = ("long", "int", "double", "single", "text", "moment", "day", "price", "flag", "short")
@@ -24,6 +24,7 @@ _STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
 _SAYS_NOTHING: dict[str, Sequence[Any]] = {
     _DELETED: (False, None),
     "mark": ("", "d", "I", None),
+    "Op": ("", "d", "I", None),
     "_change_operation_type": ("", "D", "u", "c", None),
 }
 """Values of the columns that mark deletes, in a row that is none."""
@@ -42,31 +43,42 @@ def histories(numbers: Sequence[int]) -> Iterator[tuple[int, History]]:
 
 def _kind(random: Random) -> Kind:
     choose = random.choice
-    mode = choose(["event time"] * 5 + ["commit time"] * 3 + sorted(MODES))
-    index = choose(["BUCKET"] * 5 + ["CONSISTENT_HASHING"] * 3 + sorted(TOPOLOGIES))
+    version = choose([9, 9, 9, 6, 8])
+    # older versions state no columns that mark deletes, and have payload classes that merge themselves
+    modes = sorted(name for name in MODES if version == 9 or not MODES[name].deletes)
+    classes = [name for name in modes if MODES[name].fill]
+    often = ["event time"] * 5 + ["commit time"] * 3 if version == 9 else classes * 2
+    mode = choose([*often, *modes])
     rules = MODES[mode]
-    makes = rules.fill or rules.deletes
-    if makes and index in ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY"):
-        index = "BUCKET"
-    partitioning = choose(["none", *PARTITIONINGS])
+    # the lab makes no tables of version 8: it writes to those that Apache Hudi makes
+    indexes = OF_HUDI if version == 8 else sorted(TOPOLOGIES)
+    bucketed = ["BUCKET"] * 5 + ["CONSISTENT_HASHING"] * 3
+    index = choose([*(one for one in bucketed if one in indexes), *indexes])
+    # the lab combines no rows that may change their partition
+    fixed = rules.fill and index in GLOBAL
+    partitioning = "none" if fixed else choose(["none", *PARTITIONINGS])
     typed = choose(["text", "blanks", "signs", "letters", "int", "day", "flag"])
     partition_type = choose(["escaped", "blanks", typed]) if "escaped" in partitioning else typed
-    ordering = choose(_ORDERINGS) if rules.by_value else choose(["", "long"])
-    version = choose([9, 9, 9, 6])
+    by_value = rules.by_value or (version < 9 and bool(rules.fill))
+    ordering = choose(_ORDERINGS) if by_value else choose(["", "long"])
+    # seldom: hudi-rs reads no table with two
+    seconds = ("",) * 20 + _ORDERINGS
+    second = choose(seconds) if rules.by_value and rules.ordering == "o" else ""
     return Kind(
         mode=mode,
         table_type=choose(["COPY_ON_WRITE", "MERGE_ON_READ", "MERGE_ON_READ"]),
         record_type=choose(["AVRO", "SPARK"]),
         key=choose(sorted(KEYS)),
         ordering=ordering,
-        second=choose(["", "", "", *_ORDERINGS]) if rules.by_value and mode == "event time" else "",
-        nulls=rules.by_value and random.random() < 0.15,
+        second=second,
+        # of two values one may fill the other: then Hudi does not say which row stands
+        nulls=by_value and not (rules.fill and second) and random.random() < 0.15,
         partitioning=partitioning,
         partition_type="text" if partitioning == "none" else partition_type,
         null_keys=random.random() < 0.3,
         index=index,
         buckets=choose([1, 2, 4]),
-        version=9 if rules.fill or rules.deletes or "payload" in mode else version,
+        version=version,
     )
 
 
@@ -77,6 +89,7 @@ class _Draw:
     random: Random
     kind: Kind
     columns: dict[str, str] = field(default_factory=dict)
+    orderings: dict[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     step3: bool = True
     fresh: int = 0
@@ -85,10 +98,9 @@ class _Draw:
         kind, random = self.kind, self.random
         rules = kind.rules
         self.marks = tuple(rules.deletes or ())
-        if not self.marks and not kind.is_global and random.random() < 0.25:
+        if not self.marks and random.random() < 0.25:
             self.marks = (_DELETED,)
-        if kind.is_global:
-            self.marks = ()
+        self.orderings = dict(kind.orderings)
         names = random.sample(PLAIN, random.randint(1, 4))
         if rules.marker and "text" not in names:
             names.insert(0, "text")
@@ -103,13 +115,14 @@ class _Draw:
                     steps += self._back(step)
         if steps[-1].operation != "upsert":
             steps.append(self._step("upsert", 9) or steps[0])
-        return History(kind, tuple(steps))
+        looks_back = (0, 0, 1, 2, 3, 5)
+        return History(kind, tuple(replace(s, looks_back=random.choice(looks_back)) for s in steps))
 
     def _back(self, deleted: Step) -> list[Step]:
         """Two upserts of the keys that a delete has just named, each by a way of its own."""
         found = []
         for _ in range(2):
-            columns = dict(self.columns)
+            columns = self.columns | self._wider_orderings
             rows = [
                 {**self._row(row["h"], columns, "upsert"), **row}
                 for row in deleted.rows
@@ -167,14 +180,18 @@ class _Draw:
             # what is left out is null
             named = [name for name in columns if name not in self.marks]
             columns.pop(random.choice(named))
-        if operation == "delete":
-            columns = {}
+        columns = {} if operation == "delete" else columns | self._wider_orderings
         rows = self._rows(operation, columns, number)
         if not rows and number == 0:
             rows = [self._row("a", columns, operation)]
         if random.random() < 0.12 and number:
             how["killed_at"] = random.randint(0, 12)
         return Step(operation, tuple(rows), tuple(columns.items()), **how) if rows else None
+
+    @property
+    def _wider_orderings(self) -> dict[str, str]:
+        """The ordering columns that became wider, which each step brings from then on."""
+        return {n: of for n, of in self.orderings.items() if of != self.kind.orderings[n]}
 
     def _how(self, operation: str) -> dict[str, Any]:
         """By which way the write goes."""
@@ -207,7 +224,7 @@ class _Draw:
     def _evolve(self, operation: str) -> None:
         """Sometimes: a column more, one that is wider, or another order; seldom one that marks deletes."""
         random = self.random
-        may_mark = operation != "partial" and not self.marks and not self.kind.is_global
+        may_mark = operation != "partial" and not self.marks
         if may_mark and random.random() < 0.06:
             self.marks = (_DELETED,)
             self.columns[_DELETED] = _DELETED
@@ -219,6 +236,10 @@ class _Draw:
         if narrow and random.random() < 0.3:
             name = random.choice(narrow)
             self.columns[name] = random.choice(WIDER[self.columns[name]])
+        widens = [name for name, of in self.orderings.items() if of in WIDER]
+        if widens and random.random() < 0.15:
+            name = random.choice(widens)
+            self.orderings[name] = random.choice(WIDER[self.orderings[name]])
         if random.random() < 0.2:
             names = list(self.columns)
             random.shuffle(names)
@@ -251,7 +272,11 @@ class _Draw:
         """
         kind = self.kind
         keys = [json.dumps([row["h"], row.get("k"), row.get("p") or ""]) for row in rows]
-        found = {key for key, row in zip(keys, rows, strict=True) if kind.deletes_anyway(row)}
+        found = {
+            key
+            for key, row in zip(keys, rows, strict=True)
+            if kind.deletes_anyway(row, self.orderings)
+        }
         return [
             row for at, row in enumerate(rows) if keys[at] not in found or keys[at] not in keys[:at]
         ]
@@ -261,7 +286,7 @@ class _Draw:
         kind = self.kind
         names = ["h", "k"] if kind.is_global else ["h", "k", "p"]
         once = kind.record_type == "SPARK" and bool(self.marks)
-        if looks_up and kind.by_value and not kind.is_global and not once:
+        if looks_up and kind.ordered and not kind.is_global and not once:
             names += kind.orderings
         # a partition value that is null and one that is empty are one partition
         values = [row.get(name) if name != "p" else row.get(name) or "" for name in names]
@@ -273,10 +298,12 @@ class _Draw:
         if kind.partitioning != "none":
             row["p"] = self._partition()
         if operation != "delete":
-            for name, of in kind.orderings.items():
+            for name, of in self.orderings.items():
                 row[name] = random.choice([*CATALOGUE[of].values, *[None] * kind.nulls])
             says = operation in ("upsert", "partial")
             for name, of in columns.items():
+                if name in self.orderings:
+                    continue
                 row[name] = random.choice(self._values(name, of, says))
         return {name: value for name, value in row.items() if value is not None}
 

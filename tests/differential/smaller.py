@@ -75,7 +75,7 @@ def _smaller(history: History) -> Iterator[History]:
     for at, step in enumerate(steps):
         for less in _smaller_step(step):
             yield replace(history, steps=(*steps[:at], less, *steps[at + 1 :]))
-    for name in history.columns():
+    for name in [one for one in history.columns() if one not in history.kind.orderings]:
         columns = [_without(step, name) for step in steps]
         if all(step.columns or not step.brings_columns for step in columns):
             yield replace(history, steps=tuple(columns))
@@ -88,7 +88,16 @@ def _smaller_step(step: Step) -> Iterator[Step]:
     for path in step.partitions if len(step.partitions) > 1 else ():
         yield replace(step, partitions=tuple(one for one in step.partitions if one != path))
     plain = Step("")
-    for name in ("killed_at", "execution", "rows_per_frame", "files", "strategy", "blocks"):
+    names = (
+        "killed_at",
+        "execution",
+        "rows_per_frame",
+        "files",
+        "strategy",
+        "blocks",
+        "looks_back",
+    )
+    for name in names:
         if getattr(step, name) != getattr(plain, name):
             yield replace(step, **{name: getattr(plain, name)})
 

@@ -172,6 +172,21 @@ def test_hudi_rs_does_not_fill_what_is_marked_as_unavailable(tmp_path: Path) -> 
     assert "hudi-rs" not in history.judges
 
 
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("mode", ["non-defaults payload", "partial update payload"])
+def test_hudi_rs_refuses_payload_classes_that_merge_themselves(
+    mode: str, version: int, tmp_path: Path
+) -> None:
+    kind = Kind(mode, "MERGE_ON_READ", ordering="int", version=version)
+    rows = [{"h": "A", "k": "a", "o": n, "int": n} for n in range(2)]
+    history = History(kind, tuple(Step("upsert", (row,), (("int", "int"),)) for row in rows))
+    trial = Trial(history, tmp_path)
+    assert trial.differences() == []
+    assert "hudi-rs" not in history.judges
+    with pytest.raises(FailedError, match=r"merger of its own|CUSTOM"):
+        read("hudi-rs", trial.path(LAB), history.schema(), None)
+
+
 def seen_by_both(history: History, folder: Path) -> list[list[Row]]:
     """What the lab and hudi-rs see of a history; the lab is right."""
     trial = Trial(history, folder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from serde_lab.pipeline.source import schema
 from tests.differential.history import SERVICES, Case, History, Row, Step
 from tests.differential.kind import TOPOLOGIES, Kind
 from tests.differential.made import history
@@ -16,7 +17,7 @@ from tests.differential.model import RETURNS, ZERO, Model
 from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
-from tests.differential.trial import LAB, NULL_DELETE, Difference, Trial
+from tests.differential.trial import LAB, NULL_DELETE, WIDER_THAN_DELETES, Difference, Trial
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,10 @@ def test_the_selection_has_every_kind_of_step_and_index() -> None:
     assert {step.operation for step in steps} == writes | set(SERVICES)
     assert {one.kind.index for one in drawn} == set(TOPOLOGIES)
     assert any(step.killed_at >= 0 for step in steps)
-    assert {one.kind.version for one in drawn} == {6, 9}
+    assert {one.kind.version for one in drawn} == {6, 8, 9}
+    assert {one.kind.rules.fill for one in drawn if one.kind.by_class} == {"null"}
+    assert any(not one.kind.orderings.keys().isdisjoint(one.columns()) for one in drawn)
+    assert any(step.looks_back for step in steps)
 
 
 def test_a_history_is_the_same_each_time() -> None:
@@ -70,7 +74,7 @@ def test_ties_within_a_commit_are_identical_rows() -> None:
     for number in range(60):
         drawn = history(number)
         model = Model(drawn.kind)
-        names = drawn.kind.orderings if drawn.kind.by_value else ()
+        names = drawn.kind.orderings if drawn.kind.ordered else ()
         for step in drawn.steps:
             told: dict[str, set[str]] = {}
             for one in step.rows:
@@ -90,7 +94,9 @@ def test_a_key_that_is_deleted_anyway_stands_once_in_a_commit() -> None:
                 place = json.dumps([one["h"], one.get("k"), one.get("p") or ""])
                 keys.setdefault(place, []).append(one)
             for rows in keys.values():
-                if any(drawn.kind.deletes_anyway(one) for one in rows):
+                orderings = drawn.kind.orderings
+                orderings |= {n: of for n, of in step.columns if n in orderings}
+                if any(drawn.kind.deletes_anyway(one, orderings) for one in rows):
                     met += 1
                     assert all(one == rows[0] for one in rows), number
     assert met
@@ -105,6 +111,76 @@ def test_a_history_goes_on_after_a_first_write_that_is_refused(tmp_path: Path) -
     assert trial.differences() == []
     assert trial.refused == {NULL_DELETE: 1}
     assert trial.looks["serde_lab"] == 1
+
+
+WIDE = (("o", "long"), *INT)
+DELETED = Step("delete", ({"h": "A", "k": "a"},))
+
+
+def test_an_ordering_column_becomes_wider_but_beside_deletes_in_logs(tmp_path: Path) -> None:
+    kind = Kind("event time", "MERGE_ON_READ", ordering="int")
+    refused, taken = (Step("upsert", (row(n),), WIDE) for n in (2, 2**40))
+    steps = (Step("upsert", (row(1),), INT), DELETED, refused, Step("compact"), taken)
+    trial = Trial(History(kind, steps), tmp_path)
+    assert trial.differences() == []
+    assert trial.refused == {WIDER_THAN_DELETES: 1}
+    assert trial.looks["serde_lab"] == 4
+    # copy on write has no logs
+    trial = Trial(History(replace(kind, table_type="COPY_ON_WRITE"), steps), tmp_path)
+    assert trial.differences() == []
+    assert trial.refused == {}
+
+
+def test_what_has_to_be_refused_and_is_not_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "_check_logs", lambda *_: None)
+    kind = Kind("event time", "MERGE_ON_READ", ordering="int")
+    steps = (Step("upsert", (row(1),), INT), DELETED, Step("upsert", (row(2),), WIDE))
+    (difference,) = Trial(History(kind, steps), tmp_path).differences()
+    assert difference.failed == f"written: {WIDER_THAN_DELETES}"
+
+
+def test_changes_are_of_the_steps_that_came_later() -> None:
+    kind = Kind("event time", "MERGE_ON_READ", ordering="int")
+    model = Model(kind)
+    late = Step("upsert", (row(3, 2), row(9, 2, "b")), INT)
+    steps = (Step("upsert", (row(5, 1), row(5, 1, "b")), INT), late, Step("compact"))
+    seen = []
+    for step in steps:
+        model.apply(step)
+        found = [max(lines) for lines in model.changed_since(1).values()]
+        seen.append([json.loads(one)["k"] for one in found if one])
+    # the late row is a change until compaction drops it
+    assert seen == [[], ["a", "b"], ["b"]]
+
+
+def test_a_read_that_looks_back_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Kind("event time", "COPY_ON_WRITE", ordering="int")
+    steps = tuple(Step("upsert", (row(n),), INT, looks_back=n) for n in range(3))
+    trial = Trial(History(kind, steps), tmp_path)
+    assert trial.differences() == []
+    # one moment at the second step, two at the end
+    assert trial.looks["serde_lab, time travel"] == 3
+    assert trial.looks["serde_lab, incremental"] == 6
+    monkeypatch.setattr(Model, "changed_since", lambda *_: {})
+    first, *_ = Trial(History(kind, steps), tmp_path).differences()
+    assert (first.step, first.reader) == (1, "serde_lab, incremental")
+
+
+def test_payload_classes_of_older_versions_merge_by_their_own_rules() -> None:
+    mark = "_hoodie_is_deleted"
+    rows = Step("upsert", (row(5, 1), row(5, 1, "b")), INT)
+    late = Step("upsert", ({**row(4), mark: True}, row(4, 2, "b")), (*INT, (mark, mark)))
+    for mode, values in (("partial update payload", [1]), ("non-defaults payload", [2])):
+        kind = Kind(mode, "COPY_ON_WRITE", ordering="int", version=6)
+        model = Model.after(History(kind, (rows, late)))
+        assert [one["int"] for one in model.plain_rows()] == values
+        # in a log the ordering value of the delete counts
+        logs = Model.after(History(replace(kind, table_type="MERGE_ON_READ"), (rows, late)))
+        assert [one["int"] for one in logs.plain_rows()] == [1, *values]
 
 
 def test_the_model_names_where_hudi_is_odd() -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.differential.columns import MARKS, line
-from tests.differential.history import History, Step, wider
+from tests.differential.columns import line
+from tests.differential.history import History
 from tests.differential.model import Model
 from tests.differential.readers import NOW, View, last_instant, read
 from tests.differential.writers import ByHudi, FailedError, InProcess, OnSpark, Writer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HUDI = "Apache Hudi"
 IN_TURN = "Apache Hudi and serde_lab in turn"
+BEGUN = "Apache Hudi first and then serde_lab"
 HUDI_READER = "apache-hudi"
 LAB = "serde_lab"
 ON_SPARK = "serde_lab on Spark"
@@ -33,11 +34,21 @@ NULL_DELETE = "a marked delete with a null ordering value"
 MISREAD_IN_PARTIAL = (
     "a column that becomes wider, or comes to mark deletes, after a partial log block"
 )
-REFUSALS = {NULL_DELETE: "marked as deletes", MISREAD_IN_PARTIAL: "logs hold partial updates"}
+WIDER_THAN_DELETES = "an ordering column that becomes wider beside deletes in logs"
+REFUSALS = {
+    NULL_DELETE: "marked as deletes",
+    MISREAD_IN_PARTIAL: "logs hold partial updates",
+    WIDER_THAN_DELETES: "logs hold deletes with values of it",
+}
 """What the lab refuses of what is drawn, and a part of what it says then."""
 
-GONE = ("its files may be gone", "need were cleaned", "which the lab does not read")
-"""Parts of what the lab says of a time whose files may be gone."""
+GONE = (
+    "its files may be gone",
+    "need were cleaned",
+    "were archived",
+    "which the lab does not read",
+)
+"""Parts of what the lab says of a time whose files may be gone, or whose changes are archived."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Moment:
-    """A table when all that was `requested` by then had `completed`."""
+    """A table when all that was `requested` by then had `completed`. `gone`: files may have been cleaned or
+    changes archived since."""
 
     requested: str
     completed: str
     table: Model
+    gone: bool = False
 
 
 @dataclass
@@ -94,8 +107,9 @@ class Trial:
     def writers(self) -> tuple[str, ...]:
         if self.session is None:
             return (LAB,)
-        with_hudi = (HUDI, IN_TURN) if self.history.hudi_may_write else ()
-        return (LAB, ON_SPARK, *with_hudi)
+        if self.history.hudi_may_write:
+            return (LAB, ON_SPARK, HUDI, IN_TURN)
+        return (LAB, ON_SPARK, BEGUN) if self.history.hudi_may_begin else (LAB, ON_SPARK)
 
     def path(self, writer: str) -> str:
         """Where the table of `writer` is."""
@@ -110,24 +124,36 @@ class Trial:
             # a first write that is refused or killed may leave no table
             if not (made or step.brings_columns):
                 continue
+            must_refuse = model.widens_deletes(step)
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
             except FailedError as exc:
                 if not self._is_refusal(number, model, str(exc)):
                     return [Difference(number, who, NOBODY, failed=str(exc))]
                 continue
+            if must_refuse:
+                return [Difference(number, who, NOBODY, failed=f"written: {WIDER_THAN_DELETES}")]
             if in_full:
                 made = True
                 model.apply(step)
             if not made:
                 continue
+            if step.operation in ("clean", "archive"):
+                moments = [replace(moment, gone=True) for moment in moments]
             last = number == len(self.history.steps) - 1
             found = list(self._looks(who, number, model, last))
+            if 0 < step.looks_back <= len(moments) and not last:
+                found += self._looks_back(who, number, model, moments[-step.looks_back])
             if found:
                 return found
             moments.append(Moment(*last_instant(self.path(who)), model.kept()))
         self.oddities += model.oddities
-        return list(self._looks_back(who, model, moments[:-1]))
+        number, half = len(self.history.steps) - 1, len(moments[:-1]) // 2
+        return [
+            difference
+            for at, moment in enumerate(moments[:-1])
+            for difference in self._looks_back(who, number, model, moment, by_hudi=at == half)
+        ]
 
     def _looks(self, who: str, number: int, model: Model, last: bool) -> Iterator[Difference]:
         """What each reader sees: those without Spark after every step, the others after the last."""
@@ -140,31 +166,28 @@ class Trial:
                 yield from self._look(who, number, reader, model, NOW, self.session)
 
     def _looks_back(
-        self, who: str, model: Model, moments: Sequence[Moment]
+        self, who: str, number: int, model: Model, moment: Moment, by_hudi: bool = False
     ) -> Iterator[Difference]:
-        """What each reader sees of the table as it was after earlier steps, Apache Hudi of one of them. If
-        files may have been cleaned since, only the lab is asked, which has to say so."""
-        kept = not {step.operation for step in self.history.steps} & {"clean", "archive"}
-        number = len(self.history.steps) - 1
-        for at, moment in enumerate(moments):
-            then = moment.table
-            if kept and "hudi-rs" in self.history.judges:
-                yield from self._changes(who, number, model, moment.completed)
-            for reader in self.history.judges:
-                by_hudi = reader == HUDI_READER
-                if by_hudi and (self.session is None or at != len(moments) // 2):
-                    continue
-                if kept or reader == LAB:
-                    session = self.session if by_hudi else None
-                    # of then are the rows that hudi-rs gives, but not the columns
-                    right = replace(then, columns=model.columns) if reader == "hudi-rs" else then
-                    yield from self._look(
-                        who, number, reader, right, View(as_of=moment.requested), session
-                    )
+        """What each reader sees of the table as it was at `moment`, and of the changes since; `by_hudi`:
+        Apache Hudi too. If files may have been cleaned since, only the lab is asked, which has to say so."""
+        then, since = moment.table, View(since=moment.completed)
+        if not moment.gone and "hudi-rs" in self.history.judges:
+            yield from self._changes(who, number, model, since)
+        if model.knows_base_files:
+            yield from self._look(who, number, LAB, model, since, moment=moment)
+        for reader in self.history.judges:
+            is_hudi = reader == HUDI_READER
+            if (is_hudi and not (by_hudi and self.session)) or (moment.gone and reader != LAB):
+                continue
+            # of then are the rows that hudi-rs gives, but not the columns
+            right = replace(then, columns=model.columns) if reader == "hudi-rs" else then
+            view = View(as_of=moment.requested)
+            session = self.session if is_hudi else None
+            yield from self._look(who, number, reader, right, view, session, moment)
 
-    def _changes(self, who: str, number: int, model: Model, since: str) -> Iterator[Difference]:
-        """The model does not know which write a row is of, so what the lab sees is held to hudi-rs."""
-        view, schema = View(since=since), model.kind.schema(model.columns)
+    def _changes(self, who: str, number: int, model: Model, view: View) -> Iterator[Difference]:
+        """The lab and hudi-rs see the same changes; the model does not know all of them."""
+        schema = model.kind.schema(model.columns)
         self.looks.update(f"{reader}{view.kind}" for reader in ("hudi-rs", LAB))
         try:
             right, seen = (
@@ -187,6 +210,7 @@ class Trial:
         model: Model,
         view: View,
         session: SparkSession | None = None,
+        moment: Moment | None = None,
     ) -> Iterator[Difference]:
         by = reader if session is None or reader == HUDI_READER else ON_SPARK
         name = f"{by}{view.kind}"
@@ -195,10 +219,12 @@ class Trial:
         try:
             rows = read(reader, self.path(who), schema, session, view)
         except FailedError as exc:
-            if not (view.as_of and any(part in str(exc) for part in GONE)):
+            gone = moment is not None and moment.gone
+            if not (gone and any(part in str(exc) for part in GONE)):
                 yield Difference(number, who, name, failed=str(exc))
             return
-        wrong = list(model.differences(rows, view.base_files))
+        since = moment.table.step if moment is not None and view.since else None
+        wrong = list(model.differences(rows, view.base_files, since))
         if wrong:
             expected, seen = zip(*wrong, strict=True)
             yield Difference(number, who, name, expected, seen)
@@ -210,8 +236,10 @@ class Trial:
         may = []
         if any(kind.deletes(row) and kind.lacks_order(row) for row in step.rows):
             may.append(NULL_DELETE)
-        if any(one.operation == "partial" for one in before) and _changes_columns(model, step):
+        if any(one.operation == "partial" for one in before) and model.changes_columns(step):
             may.append(MISREAD_IN_PARTIAL)
+        if model.widens_deletes(step) is not False:
+            may.append(WIDER_THAN_DELETES)
         reasons = [name for name in may if REFUSALS[name] in said]
         self.refused.update(reasons[:1])
         return bool(reasons)
@@ -221,15 +249,10 @@ class Trial:
             return InProcess()
         if who == ON_SPARK:
             return OnSpark(self.session)
-        if who == HUDI or number % 2 == len(self.history.steps) % 2:
+        if who == HUDI or (number == 0 if who == BEGUN else self._is_turn(number)):
             return ByHudi(self.session)
         return InProcess()
 
-
-def _changes_columns(model: Model, step: Step) -> bool:
-    """Whether a step makes a column wider, or brings one that marks deletes."""
-    had = model.columns
-    return any(
-        had[name] != wider(had[name], of) if name in had else name in MARKS
-        for name, of in step.columns
-    )
+    def _is_turn(self, number: int) -> bool:
+        """Whether Apache Hudi does the step where both writers take turns: the lab does the last one."""
+        return number % 2 == len(self.history.steps) % 2

@@ -31,6 +31,7 @@ from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.services.bucket_resizing import ResizeRules
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from tests.differential import version_8
 from tests.differential.columns import to_arrow
 from tests.differential.history import Step
 from tests.differential.kind import Kind
@@ -92,6 +93,7 @@ class InProcess:
             raise FailedError(_short(f"{type(exc).__name__}: {exc}")) from exc
 
     def _write(self, path: str, kind: Kind, step: Step) -> bool:
+        _make_if_missing(path, kind)
         storage = Storage.open(Path(path))
         if step.killed_at >= 0:
             storage = ScriptedStorage.open(Path(path))
@@ -104,6 +106,11 @@ class InProcess:
                 raise
             return bool(_COMPLETED.intersection(storage.steps))
         return True
+
+
+def _make_if_missing(path: str, kind: Kind) -> None:
+    if kind.version == 8 and not (Path(path) / ".hoodie").exists():
+        version_8.make_table(path, kind)
 
 
 def _commit(storage: Storage, kind: Kind, step: Step) -> None:
@@ -144,6 +151,7 @@ class OnSpark:
         try:
             with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
                 warnings.simplefilter("ignore", PortabilityWarning)
+                _make_if_missing(path, kind)
                 source = self.session.read.option("datetimeRebaseMode", "CORRECTED")
                 frame = source.parquet(_files(kind, step, folder))
                 reader = "spark" if step.rows_per_frame == 1 else "auto"
@@ -170,6 +178,10 @@ class ByHudi:
         options = write_options(kind.table(), asked)
         del options["hoodie.write.record.merge.mode"]
         options |= kind.rules.options
+        options["hoodie.write.auto.upgrade"] = "false"
+        if kind.by_class:
+            # the class merges, and no implementation of a merge mode
+            del options["hoodie.write.record.merge.custom.implementation.classes"]
         options["hoodie.datasource.write.operation"] = step.operation
         options["hoodie.write.set.null.for.missing.columns"] = "true"
         options[COMBINE] = str(step.operation.startswith("insert_overwrite")).lower()

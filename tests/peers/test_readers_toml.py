@@ -51,6 +51,7 @@ def check(kind: str, entry: dict[str, Any], readers: set[str]) -> None:
         assert all(any(v.startswith(value) for v in values) for value in wanted.values())
     for wanted in entry.pop("kinds", []) if kind == "exception" else []:
         assert wanted.keys() <= history(0).facts().keys(), entry["name"]
+    entry.pop("begins", None)
     if kind == "feature":
         assert entry.keys() == {"name", "judges", "tests"}, entry["name"]
         assert entry["judges"]
