@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.differential.columns import line
 from tests.differential.history import CASES, Case, History, Row, Step, cases
@@ -146,6 +147,25 @@ def test_texts_are_ordered_by_their_bytes_as_by_apache_hudi(
         for reader in history.judges:
             seen = read(reader, path, history.schema(), hudi_session)
             assert {row["text"] for row in seen} == {f"{k} {high}" for k in "abcd"}, reader
+
+
+@pytest.mark.spark
+@pytest.mark.hudi
+def test_apache_hudi_reads_all_columns_of_a_new_key_in_a_log(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind = Kind("non-defaults payload", "MERGE_ON_READ", ordering="long", version=8)
+    rows = [{"h": "A", "k": key, "o": 5, "int": 1} for key in "ab"]
+    steps = tuple(Step("upsert", (row,), (("int", "int"),)) for row in rows)
+    for writer in (ByHudi(hudi_session), InProcess()):
+        path = str(tmp_path / type(writer).__name__)
+        for step in steps:
+            writer.do(path, kind, step)
+        seen = read("apache-hudi", path, History(kind, steps).schema(), hudi_session)
+        assert sorted(row["k"] for row in seen) == ["a", "b"]
+        frame = hudi_session.read.format("hudi").load(path)
+        with pytest.raises(Py4JJavaError, match="ArrayIndexOutOfBounds"):
+            frame.select("k", "int").collect()
 
 
 def test_hudi_rs_does_not_fill_the_column_that_marks_deletes(tmp_path: Path) -> None:
