@@ -51,7 +51,7 @@ def _properties(kind: Kind) -> dict[str, str]:
         **_merging(kind),
     }
     if table.ordering:
-        found["hoodie.table.precombine.field"] = ",".join(table.ordering)
+        found["hoodie.table.ordering.fields"] = ",".join(table.ordering)
     return found
 
 
