@@ -142,6 +142,6 @@ def test_a_file_group_that_only_looks_like_a_bucket(tmp_path: Path) -> None:
         storage.put_new(random, storage.get(file.path))
         storage.delete(file.path)
     assert seen_by_us(storage) == KEPT
-    with pytest.raises(TableError, match="names none of 2 buckets"):
+    with pytest.raises(TableError, match="names none of its partition"):
         upsert(storage, [("p", k, 3, "third") for k in "abcd"])
     assert seen_by_us(storage) == KEPT

@@ -174,13 +174,10 @@ def bucket_file_id(bucket: int, partition_path: str, seed: int) -> str:
     return f"{bucket:08d}{str(uuid.UUID(bytes=drawn.bytes, version=4))[8:]}-0"
 
 
-def bucket_of_file_id(file_id: str, count: int | None = None) -> int:
-    """The bucket in a file id. Raises TableError if the id has none, or none of `count` buckets."""
+def bucket_of_file_id(file_id: str) -> int:
+    """The bucket in a file id. Raises TableError if the id has none."""
     if not file_id[:8].isdigit() or file_id[8:9] != "-":
         raise TableError(f"file id {file_id!r} names no bucket; it must begin with 8 digits and -")
-    if count is not None and int(file_id[:8]) >= count:
-        # of the random ids that Apache Hudi's clustering gives, one of 43 begins with 8 digits
-        raise TableError(f"file id {file_id!r} names none of {count} buckets")
     return int(file_id[:8])
 
 
@@ -306,11 +303,14 @@ _FILES = 4
 def slices_by_bucket(
     slices: Iterable[FileSlice], config: TableConfig
 ) -> dict[tuple[str, int], FileSlice]:
-    """The slices by partition path and bucket. Raises TableError for a bucket with two file groups, and for
-    a file group of no bucket."""
+    """The slices by partition path and bucket. Raises TableError if two share a bucket, or one has none."""
     found: dict[tuple[str, int], FileSlice] = {}
+    usual = config.bucket_count or 0
     for one in slices:
-        bucket = bucket_of_file_id(one.file_id, config.buckets_of(one.partition_path))
+        bucket = bucket_of_file_id(one.file_id)
+        if bucket >= usual and bucket >= (config.buckets_of(one.partition_path) or usual):
+            # of the random ids that Apache Hudi's clustering gives, one of 43 begins with 8 digits
+            raise TableError(f"file id {one.file_id!r} names none of its partition's buckets")
         other = found.setdefault((one.partition_path, bucket), one)
         if other is not one:
             raise TableError(
