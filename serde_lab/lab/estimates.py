@@ -25,7 +25,7 @@ from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.plan import cells_of_points, hops_of
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.search import PlannedRung
-from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.runs.directory import RunEntry, list_runs, load_run
 from serde_lab.runs.model import MeasuredCell, Run
 from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
@@ -223,28 +223,32 @@ _LONGEST_REST_S = 600.0
 
 
 def _earlier(scenario: Scenario, arms: Collection[str], results: Path) -> _Earlier | None:
-    """The newest run of the scenario in `results`, else among its reference runs; None without one that has
-    the same data and all `arms`.
+    """The newest run of the scenario with the same data and all `arms`: in `results`, else among the
+    reference runs there. None without one.
 
     The arms of a sweep and of shapes have names that tell their data.
     """
     for folder in (results, results / "reference"):
-        try:
-            run = load_run(resolve_run(scenario.name, folder))
-        except LabError:
-            continue
-        then, now = asked_of(run.header.scenario_content), asked(scenario)
-        several = then.get("sweep") or then.get("shapes")
-        other = any(then.get(key) != now.get(key) for key in _DATA)
-        if (other and not several) or len(run.cells) < 2:
-            continue
-        try:
-            found = _whole_cells(run)
-        except ValueError:  # a time of it is none: its run may be foreign
-            continue
-        if found.cell_s.keys() >= set(arms):
-            return found
+        for entry in reversed(list_runs(folder)):
+            if entry.scenario == scenario.name and (found := _that_tells(entry, scenario, arms)):
+                return found
     return None
+
+
+def _that_tells(entry: RunEntry, scenario: Scenario, arms: Collection[str]) -> _Earlier | None:
+    """What the run says of cells of `arms`; None if it has other data or lacks some."""
+    if entry.header is None:
+        return None
+    then, now = asked_of(entry.header.scenario_content), asked(scenario)
+    several = then.get("sweep") or then.get("shapes")
+    if not several and any(then.get(key) != now.get(key) for key in _DATA):
+        return None
+    try:
+        run = load_run(entry.path)
+        found = _whole_cells(run) if len(run.cells) >= 2 else None
+    except (LabError, ValueError):  # it is damaged, or a time of it is none
+        return None
+    return found if found is not None and found.cell_s.keys() >= set(arms) else None
 
 
 _DATA = ("data", "setup", "commit", "dataset", "codec", "queries", "stream")

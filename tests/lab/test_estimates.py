@@ -12,7 +12,7 @@ import pytest
 from serde_lab.lab import estimates
 from serde_lab.lab.estimates import estimate_run
 from serde_lab.lab.runner import chosen_points
-from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.runs.directory import list_runs, load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 
@@ -28,7 +28,10 @@ SCENARIOS = sorted(folder.name for folder in REFERENCE.iterdir() if folder.name 
 
 
 def newest(scenario: str) -> Run:
-    return load_run(resolve_run(scenario, REFERENCE))
+    """The newest reference run of the scenario whose arms are all in the scenario's file."""
+    known = {arm.name for arm in load_scenario(scenario).arms}
+    runs = [load_run(one.path) for one in list_runs(REFERENCE) if one.scenario == scenario]
+    return [run for run in runs if known.issuperset(run.header.arms_of_scenario)][-1]
 
 
 def real_s(run: Run) -> float:
