@@ -30,8 +30,8 @@ SCENARIOS = sorted(folder.name for folder in REFERENCE.iterdir() if folder.name 
 def newest(scenario: str) -> Run:
     """The newest reference run of the scenario whose arms are all in the scenario's file."""
     known = {arm.name for arm in load_scenario(scenario).arms}
-    runs = [load_run(one.path) for one in list_runs(REFERENCE) if one.scenario == scenario]
-    return [run for run in runs if known.issuperset(run.header.arms_of_scenario)][-1]
+    runs = [one for one in list_runs(REFERENCE) if one.scenario == scenario and one.header]
+    return load_run([one.path for one in runs if known.issuperset(one.header.arms_of_scenario)][-1])
 
 
 def real_s(run: Run) -> float:
