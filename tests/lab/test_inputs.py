@@ -335,14 +335,16 @@ def test_data_that_cannot_be_written(
         ("none", "data.path: {path} is neither a file nor a folder"),
         ("*.csv", "data.path: no file matches {path}"),
         ("empty", "data.path: the folder {path} has no .parquet file"),
-        ("deep", "name the files in its subfolders by {path}/**/*.parquet"),
+        ("deep", "subfolders (name all of them by {path}/**/*.parquet)"),
+        ("both", "subfolders (name all of them by {path}/**/*.parquet, its own by {path}/*.parquet)"),
         ("text.parquet", "{path}: is not a readable Parquet file"),
     ],
 )
 def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> None:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    pq.write_table(orders(), tmp_path / "deep" / "er" / "x.parquet")
+    for file in ("deep/er/x.parquet", "both/x.parquet", "both/er/x.parquet"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(orders(), tmp_path / file)
     (tmp_path / "text.parquet").write_text("text")
     with pytest.raises(DataError) as caught:
         check_sources(scenario(own_data(tmp_path / path), BULK, UPSERT))

@@ -46,23 +46,27 @@ def find_files(key: str, path: str) -> list[Path]:
     if where.is_file():
         return [where]
     if where.is_dir():
-        files = [f for f in sorted(where.glob("*.parquet")) if not _is_hidden(f, path)]
-        if not files:
-            deeper = any(where.rglob("*.parquet"))
+        whole = _data_files(where.rglob("*.parquet"), path)
+        files = [file for file in whole if file.parent == where]
+        if len(files) < len(whole):
+            own = f", its own by {where / '*.parquet'}" if files else ""
             raise DataError(
-                f"{key}: the folder {path} has no .parquet file",
-                f"name the files in its subfolders by {where / '**' / '*.parquet'}"
-                if deeper
-                else None,
+                f"{key}: the folder {path} has .parquet files in subfolders",
+                f"name all of them by {where / '**' / '*.parquet'}{own}",
             )
+        if not files:
+            raise DataError(f"{key}: the folder {path} has no .parquet file")
         return files
     if not glob.has_magic(path):
         raise DataError(f"{key}: {path} is neither a file nor a folder")
-    found = [Path(name) for name in sorted(glob.glob(path, recursive=True))]  # noqa: PTH207 - absolute patterns
-    files = [file for file in found if file.is_file() and not _is_hidden(file, path)]
+    files = _data_files(map(Path, glob.glob(path, recursive=True)), path)  # noqa: PTH207 - absolute patterns
     if not files:
         raise DataError(f"{key}: no file matches {path}")
     return files
+
+
+def _data_files(found: Iterable[Path], path: str) -> list[Path]:
+    return [file for file in sorted(found) if file.is_file() and not _is_hidden(file, path)]
 
 
 def _is_hidden(file: Path, path: str) -> bool:
