@@ -113,6 +113,8 @@ class _Draw:
                 steps.append(step)
                 if operation == "delete" and random.random() < 0.5:
                     steps += self._back(step)
+                if operation == "upsert" and self.marks and kind.ordered and random.random() < 0.4:
+                    steps += self._late(step)
         if steps[-1].operation != "upsert":
             steps.append(self._step("upsert", 9) or steps[0])
         looks_back = (0, 0, 1, 2, 3, 5)
@@ -134,6 +136,19 @@ class _Draw:
                 how = self._how("upsert")
                 found.append(Step("upsert", written, tuple(columns.items()), **how))
         return found
+
+    def _late(self, written: Step) -> list[Step]:
+        """An upsert that deletes some keys of `written`, by ordering values below and above the stored ones."""
+        columns = self.columns | self._wider_orderings
+        deleting = {_DELETED: (True,), **(self.kind.rules.deletes or {})}
+        mark = self.random.choice(self.marks)
+        alone: dict[str, Row] = {}
+        for row in self.random.sample(written.rows, self.random.randint(1, len(written.rows))):
+            late = {**self._row(row["h"], columns, "upsert"), mark: deleting[mark][0]}
+            late |= {name: row[name] for name in ("k", "p") if name in row}
+            alone[self._identity(late, False)] = late
+        rows = tuple(self._alone(list(alone.values())))
+        return [Step("upsert", rows, tuple(columns.items()), **self._how("upsert"))]
 
     def _operations(self) -> list[str]:
         """What such a table takes, often what it takes often."""
