@@ -45,11 +45,11 @@ _MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
 _STRATEGY, _EXECUTION = "serde_lab.strategy", "serde_lab.execution"
 
 _MEANING: Mapping[str, str] = {
-    _QUERY: "snapshot, read_optimized or incremental",
+    _QUERY: "snapshot, read_optimized or incremental (snapshot)",
     _BEGIN: "incremental: only changes that completed after this time",
     _END: "incremental: only changes that completed until this time",
     _AS_OF: "the table, and its columns, after the last write that was requested until this time",
-    _META: "true: the five meta columns, too, before the data columns",
+    _META: "true: the five meta columns, too, before the data columns (false)",
     _MERGERS: "mergers of a table whose merge mode is CUSTOM, as package.module:Class, separated by commas",
     _STRATEGY: "merges logs as records of this strategy; without it they are merged on Arrow",
     _EXECUTION: "row or batch: how the strategy runs",

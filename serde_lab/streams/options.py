@@ -27,6 +27,7 @@ _MEANING: Mapping[str, str] = {
     ),
     TAKES_OVER: (
         "true: another writer, such as Apache Hudi's sink, stored the batches before this stream's next one"
+        " (false)"
     ),
     BATCHES_PER_COMMIT: (
         "micro-batches after which the instant that they share is committed (1; no limit if another is set)"

@@ -68,8 +68,8 @@ class BatchWriter:
         self._timer: Timer | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Store the batch, unless the table holds it already. After a commit, run the services that the
-        options ask for.
+        """Store the batch, unless the table holds it already. After a commit, run the table services, as
+        `serde_lab.write` does.
 
         If batches share commits, the batch survives any failure when this returns, and readers see it after
         the commit. Raises what `serde_lab.write` raises, and OptionError or TableError for a batch that

@@ -35,16 +35,18 @@ _PROVIDERS = (_ON_DISKS, _IN_STORES, _IN_PROCESS)
 _RETAINED, _RETAINED_OLDER = "hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"
 
 MEANING: Mapping[str, str] = {
-    "hoodie.compact.inline": "true: compact after the write if there are enough deltacommits",
+    "hoodie.compact.inline": "true: compact after the write if there are enough deltacommits (false)",
     "hoodie.compact.inline.max.delta.commits": "compact after this many deltacommits (5)",
-    "hoodie.clean.automatic": "false: do not remove old file slices after the write",
-    "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+    "hoodie.clean.automatic": "false: do not remove old file slices after the write (true)",
+    "hoodie.clean.policy": "KEEP_LATEST_COMMITS, the only one",
     _RETAINED: "number of commits whose file slices are kept (10)",
     _RETAINED_OLDER: f"older name of {_RETAINED}",
-    "hoodie.archive.automatic": "false: do not archive instants after the write",
+    "hoodie.archive.automatic": "false: do not archive instants after the write (true)",
     "hoodie.keep.min.commits": "number of commits that archiving leaves on the active timeline (20)",
     "hoodie.keep.max.commits": "archive when the active timeline has more commits than this (30)",
-    CONCURRENCY_MODE: "SINGLE_WRITER, or OPTIMISTIC_CONCURRENCY_CONTROL: other writers may write meanwhile",
+    CONCURRENCY_MODE: (
+        "SINGLE_WRITER, or OPTIMISTIC_CONCURRENCY_CONTROL: other writers may write meanwhile (SINGLE_WRITER)"
+    ),
     _PROVIDER: (
         f"the lock of optimistic writers: {_ON_DISKS} for a local table, {_IN_STORES} for one in an object"
         f" store, {_IN_PROCESS} for either"

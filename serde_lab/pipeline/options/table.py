@@ -38,20 +38,22 @@ MEANING: Mapping[str, str] = {
     ),
     "hoodie.datasource.write.precombine.field": "older name of hoodie.table.ordering.fields",
     "hoodie.table.ordering.fields": "ordering columns, separated by commas",
-    "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
-    "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value",
-    "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped",
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ (COPY_ON_WRITE)",
+    "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value (false)",
+    "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped (false)",
     "hoodie.index.type": (
         "BUCKET, or an index that assigns file groups to inserts: BLOOM, SIMPLE, GLOBAL_BLOOM,"
-        " GLOBAL_SIMPLE, INMEMORY or FLINK_STATE"
+        " GLOBAL_SIMPLE, INMEMORY or FLINK_STATE (BUCKET)"
     ),
-    "index.global.enabled": "false: keys are unique in each partition only (for INMEMORY and FLINK_STATE)",
-    "hoodie.index.bucket.engine": "SIMPLE or CONSISTENT_HASHING",
+    "index.global.enabled": "false: INMEMORY and FLINK_STATE look for a key in its partition only (true)",
+    "hoodie.index.bucket.engine": "SIMPLE or CONSISTENT_HASHING (SIMPLE)",
     "hoodie.bucket.index.num.buckets": "number of buckets of each partition that no rule names (8)",
     "hoodie.bucket.index.partition.expressions": "buckets by partition: PATTERN,BUCKETS;PATTERN,BUCKETS",
     "hoodie.bucket.index.partition.rule.type": "regex, the kind of those patterns",
     "hoodie.bucket.index.hash.field": "record key columns that are hashed for the bucket (all)",
-    "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM",
+    "hoodie.write.record.merge.mode": (
+        "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM (the first; without ordering columns the second)"
+    ),
     "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy; it is stored in the table",
     "hoodie.write.record.merge.custom.implementation.classes": (
         "mergers for this write as package.module:Class, separated by commas; the first one that implements"
@@ -62,7 +64,7 @@ MEANING: Mapping[str, str] = {
     "hoodie.write.partial.update.unavailable.value": "text that FILL_UNAVAILABLE treats as a missing value",
     "hoodie.payload.delete.field": "column that marks deletes: a row is a delete if it contains the marker",
     "hoodie.payload.delete.marker": "the marker in that column",
-    "hoodie.write.table.version": "9 or 6",
+    "hoodie.write.table.version": "9 or 6 (9)",
     GENERATOR: (
         "SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; the first three are inferred from the columns"
     ),

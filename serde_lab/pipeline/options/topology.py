@@ -34,14 +34,14 @@ MEANING: Mapping[str, str] = {
         "the chain of stages: bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible,"
         " bulk or append; the default depends on index and operation"
     ),
-    SORT_MODE: "order in which bulk_insert writes rows: NONE, GLOBAL_SORT or PARTITION_SORT",
+    SORT_MODE: "order in which bulk_insert writes rows: NONE, GLOBAL_SORT or PARTITION_SORT (NONE)",
     PARTITIONS_TO_DELETE: (
         "for delete_partition: partition paths, separated by commas; * stands for any text, and blanks"
         " belong to the path"
     ),
     BATCH_MB: "for step3: a file group is written when it has this many megabytes in the buffer (256)",
     BUFFER_MB: "for step3: megabytes in a writing task's whole buffer (1024)",
-    **dict.fromkeys(SIZING_OPTIONS, "sizes of base files, as in Hudi"),
+    **dict.fromkeys(SIZING_OPTIONS, "sizes of base files, as in Hudi and with its defaults"),
     **dict.fromkeys(
         _UPDATES_PATH.values(),
         "false: an updated record stays in its partition even if its partition columns change (true)",

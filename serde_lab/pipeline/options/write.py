@@ -114,12 +114,12 @@ _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
 
-_TASKS = "tasks behind a shuffle; 0, the default, is one for each bucket, or 8 without a number of buckets"
+_TASKS = "tasks behind a shuffle; 0 means one for each bucket, or 8 without a number of buckets (0)"
 
 _OWN = {
     "hoodie.datasource.write.operation": (
         "upsert, upsert_prepped, insert, bulk_insert, delete, insert_overwrite, insert_overwrite_table"
-        " or delete_partition"
+        " or delete_partition (upsert)"
     ),
     "hoodie.upsert.shuffle.parallelism": _TASKS,
     "hoodie.delete.shuffle.parallelism": _TASKS,
@@ -127,36 +127,37 @@ _OWN = {
     "hoodie.insert.shuffle.parallelism": _TASKS,
     _COMBINE: (
         "true: an overwrite keeps one row per key, and otherwise refuses several; inserts keep all rows"
+        " (false)"
     ),
-    _FILL: "true: table columns that are missing from the data become null in the new rows",
-    _RECONCILE: "true: the same, but only if the data has no new columns",
-    _DROP: "false: a table column that is missing from the data stays in the table",
-    "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
-    _DICTIONARIES: "false: no column of a Parquet file has a dictionary",
-    _PAGE_BYTES: "bytes of a page of a Parquet file, before compression",
-    _ROW_GROUP_BYTES: "bytes of a row group of a base file, before compression",
-    _BLOCKS: "format of data blocks in log files: avro or parquet",
-    _BLOCK_BYTES: "most bytes of rows in one data block, measured in memory",
-    _LOG_BYTES: "a log file of this many bytes is not appended to",
-    "serde_lab.strategy": "pickle, pickle_columns, avro, internal_row, arrow, or a plug-in",
-    "serde_lab.execution": "row or batch",
-    "serde_lab.rows_per_frame": "most records in a frame",
-    "serde_lab.max_frame_bytes": "most bytes in a frame",
-    "serde_lab.integrity": "none or crc32c",
-    "serde_lab.codec_level": "compression level of the parquet codec",
-    "serde_lab.worker_memory_mb": "memory of one Python worker, in MB; it determines the number of shards",
-    "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
-    "serde_lab.source_reader": "auto: tasks read the files of a plain Parquet scan themselves; spark: never",
+    _FILL: "true: table columns that are missing from the data become null in the new rows (false)",
+    _RECONCILE: "true: the same, but only if the data has no new columns (false)",
+    _DROP: "false: a table column that is missing from the data stays in the table (false)",
+    "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed (zstd)",
+    _DICTIONARIES: "false: no column of a Parquet file has a dictionary (true)",
+    _PAGE_BYTES: "bytes of a page of a Parquet file, before compression (1048576)",
+    _ROW_GROUP_BYTES: "bytes of a row group of a base file, before compression (67108864)",
+    _BLOCKS: "format of data blocks in log files: avro or parquet (avro)",
+    _BLOCK_BYTES: "most bytes of rows in one data block, measured in memory (67108864)",
+    _LOG_BYTES: "a log file of this many bytes is not appended to (1073741824)",
+    "serde_lab.strategy": "pickle, pickle_columns, avro, internal_row, arrow, or a plug-in (arrow)",
+    "serde_lab.execution": "row or batch (the strategy's)",
+    "serde_lab.rows_per_frame": "most records in a frame; 0: all of a batch for one target (the strategy's)",
+    "serde_lab.max_frame_bytes": "most bytes in a frame of more than one record (8388608)",
+    "serde_lab.integrity": "none or crc32c (none)",
+    "serde_lab.codec_level": "compression level of the parquet codec (zstd 1, gzip 6)",
+    "serde_lab.worker_memory_mb": "megabytes of a Python worker; they determine the number of shards (1024)",
+    "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python (10000)",
+    "serde_lab.source_reader": "auto: tasks read the files of a plain Parquet scan; spark: Spark does (auto)",
     "serde_lab.shuffle": (
         "dataframe: frames cross Spark's shuffle as a column; rdd: as the bytes of an RDD, if tasks read the"
-        " source's files themselves and no hop sorts"
+        " source's files themselves and no hop sorts (dataframe)"
     ),
-    PARTIAL_UPDATES: "true: table columns that are missing from the data keep their stored values",
+    PARTIAL_UPDATES: "true: table columns that are missing from the data keep their stored values (false)",
     "serde_lab.ordering_nulls": (
-        "refuse, or lowest: null ordering values lose to any other (Apache Hudi cannot read them)"
+        "refuse, or lowest: null ordering values lose to others, and Apache Hudi cannot read them (refuse)"
     ),
-    "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
-    "serde_lab.seed": "seeds the ids of new file groups",
+    "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built (false)",
+    "serde_lab.seed": "seeds the ids of new file groups (random ids)",
 }
 _MEANING = {
     **table_options.MEANING,

@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """Write `df` to the Hudi table at `path` (a folder or a URL); returns the commit.
 
-    The table services that the options ask for run after the commit, which remains if one of them raises.
+    Table services run after the commit, which remains if one of them raises: cleaning and archiving unless
+    the options turn them off, and compaction if `hoodie.compact.inline` is true.
+
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
     Raises OptionError for one that is unknown or invalid, SchemaError and DataError for data that the
     table cannot hold, ConcurrentWrite if another writer is active, WriteConflict if this write is optimistic
