@@ -44,17 +44,26 @@ def ab(
     ] = ("gate_smoke"),
     a_set: Annotated[
         list[str] | None,
-        typer.Option("--a-set", metavar="KEY=VALUE", help="Change a scenario key for REF_A."),
+        typer.Option(
+            "--a-set", metavar="KEY=VALUE", help="Change a scenario key for REF_A. Can be repeated."
+        ),
     ] = None,
     b_set: Annotated[
         list[str] | None,
-        typer.Option("--b-set", metavar="KEY=VALUE", help="Change a scenario key for REF_B."),
+        typer.Option(
+            "--b-set", metavar="KEY=VALUE", help="Change a scenario key for REF_B. Can be repeated."
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key for both."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a scenario key for both. Can be repeated."
+        ),
     ] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Measure these arms only.")] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM", help="Measure this arm only. Can be repeated."),
+    ] = None,
     rounds: Annotated[
         int,
         typer.Option(
@@ -65,7 +74,12 @@ def ab(
     results: Annotated[
         Path, typer.Option(help="Folder of runs; these go into RESULTS/sittings.")
     ] = Path("results"),
-    cache: Annotated[Path | None, typer.Option(help="Folder of generated input data.")] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of generated input data, by default $SERDE_LAB_CACHE or .cache/serde_lab."
+        ),
+    ] = None,
     strict: Strict = False,
     report: Out = None,
     format: Annotated[GateFormat, typer.Option(help="Output format.")] = "table",

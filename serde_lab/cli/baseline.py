@@ -83,7 +83,9 @@ def list_(
 def show(
     scenario: ScenarioName,
     name: Name = "main",
-    machine_class: Annotated[str, typer.Option(help="Machine class of the baseline.")] = "",
+    machine_class: Annotated[
+        str, typer.Option(help="Only the baseline of this machine class, as `baseline list` names it.")
+    ] = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
@@ -172,8 +174,13 @@ def _report_change(change: Any) -> int:
 def history(
     scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
     results: Results = Path("results"),
-    arm: Annotated[list[str] | None, typer.Option(help="Show these arms only.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Show these metrics only.")] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(metavar="ARM", help="Show this arm only. Can be repeated.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="Show this metric only. Can be repeated."),
+    ] = None,
     machine_class: Annotated[str, typer.Option(help="Show runs of this machine class only.")] = "",
     acknowledge: Annotated[
         str,

@@ -88,9 +88,12 @@ def validate(
         typer.Argument(help="A scenario (name or .toml file), or a Hudi table (folder or URL)."),
     ],
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key. Can be repeated."),
     ] = None,
-    scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
+    scenarios: Annotated[
+        Path | None, typer.Option(help="Folder of scenarios, by default serde_lab's own.")
+    ] = None,
     deep: Annotated[
         bool,
         typer.Option(

@@ -60,8 +60,16 @@ def compare(
     ],
     results: Results = Path("results"),
     baselines: Baselines = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Compare these arms only.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Compare these metrics only.")] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM", help="Compare this arm only. Can be repeated."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC", help="Compare this metric only, such as serde_cpu_s. Can be repeated."
+        ),
+    ] = None,
     group_by: Annotated[str, typer.Option(help="Group rows by arm, metric, phase or commit.")] = "",
     only_changed: Annotated[
         bool, typer.Option("--only-changed", help="Leave out rows whose verdict is `same`.")
@@ -121,7 +129,9 @@ def gate(
     arm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Judge these arms only. Self-test: slow the first, and judge the others beside it."
+            metavar="ARM",
+            help="Judge this arm only. Can be repeated. Self-test: slow the first, and judge the others"
+            " beside it.",
         ),
     ] = None,
     host_mismatch: Host = "refuse",

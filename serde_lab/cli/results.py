@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     results: Results = Path("results"),
-    scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
+    scenarios: Annotated[
+        Path | None, typer.Option(help="Folder of scenarios, by default serde_lab's own.")
+    ] = None,
     runs: Annotated[bool, typer.Option("--runs", help="List runs instead of scenarios.")] = False,
     strategies: Annotated[
         bool,

@@ -52,7 +52,9 @@ def run(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a scenario key, e.g. measure.rounds=3."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a scenario key, e.g. measure.rounds=3. Can be repeated.",
         ),
     ] = None,
     strategy: Annotated[
@@ -61,10 +63,12 @@ def run(
             "--strategy",
             "--arm",
             metavar="ARM",
-            help="Measure only this arm, or the arms of this strategy.",
+            help="Measure only this arm, or the arms of this strategy. Can be repeated.",
         ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of measured rounds.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Number of measured rounds, as --set measure.rounds.")
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option(metavar="[RUN]", help="Continue an interrupted run, by default the latest."),
@@ -82,12 +86,21 @@ def run(
     ] = False,
     results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
     reports: Annotated[Path, typer.Option(help="Folder of reports.")] = Path("reports"),
-    folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder of generated input data.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--scenarios", help="Folder of scenarios, by default serde_lab's own."),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of generated input data, by default $SERDE_LAB_CACHE or .cache/serde_lab."
+        ),
+    ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the tables under measurement; every worker must be able to access it."
+            help="Folder of the tables under measurement, by default the system's for temporary files; every"
+            " worker must be able to access it."
         ),
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master, by default local mode.")] = "",
@@ -96,7 +109,7 @@ def run(
         typer.Option(
             "--conf",
             metavar="KEY=VALUE",
-            help="A Spark property. The run records its value, so give no secrets.",
+            help="A Spark property. The run records its value, so give no secrets. Can be repeated.",
         ),
     ] = None,
     ship_environment: Annotated[
@@ -113,7 +126,10 @@ def run(
         ),
     ] = "",
     hudi_jar: Annotated[
-        str, typer.Option(help="Jar of Apache Hudi's Spark bundle, which peers need.")
+        str,
+        typer.Option(
+            help="Jar of Apache Hudi's Spark bundle, which peers need; by default the one that doctor finds."
+        ),
     ] = "",
     fetch_hudi: Annotated[
         bool,
@@ -139,7 +155,10 @@ def run(
     ] = False,
     isolate_peers: Annotated[
         bool,
-        typer.Option("--isolate-peers", help="Run peers in a separate Spark session."),
+        typer.Option(
+            "--isolate-peers",
+            help="Run peers in a Spark session and a process of their own, in turns with the other arms.",
+        ),
     ] = False,
     format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:

@@ -35,7 +35,7 @@ MergerOption = Annotated[
         " that suits the table is used.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option(help="Output format: table or json.")]
+FormatOption = Annotated[Format, typer.Option(help="Output format: json, or else a line of text.")]
 
 
 def register(app: typer.Typer) -> None:
