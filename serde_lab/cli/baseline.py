@@ -84,7 +84,8 @@ def show(
     scenario: ScenarioName,
     name: Name = "main",
     machine_class: Annotated[
-        str, typer.Option(help="Only the baseline of this machine class, as `baseline list` names it.")
+        str,
+        typer.Option(help="Only the baseline of this machine class, as `baseline list` names it."),
     ] = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
