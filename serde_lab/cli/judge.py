@@ -40,8 +40,8 @@ Out = Annotated[
 Host = Annotated[
     Literal["refuse", "ratios", "ignore"],
     typer.Option(
-        help="For runs of different machine classes: refuse to compare times, compare ratios between arms, or"
-        " ignore the difference."
+        help="For runs of different machine classes: refuse to compare times, compare them as multiples of"
+        " the yardstick's, the arm that [gate] control names, or ignore the difference."
     ),
 ]
 

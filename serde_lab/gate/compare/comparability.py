@@ -165,7 +165,8 @@ def control_of(before: Side, after: Side, wanted: str) -> str:
     if wanted:
         if wanted not in common:
             raise UsageError(
-                f"the control arm {wanted!r} is not in both {before.label} and {after.label}"
+                f"the yardstick {wanted!r}, which [gate] control names, is not in both {before.label} and"
+                f" {after.label}"
             )
         return wanted
     controls = [name for name in common if before.arms[name].definition.get("kind") == "control"]

@@ -150,11 +150,11 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
     first = ratios_to_control(before, base.before_arm, control, quantity)
     second = ratios_to_control(after, base.after_arm, control, quantity)
     if base.metric.kind != "time" or control in (base.before_arm, base.after_arm):
-        why = "this is not a time that can be divided by a control arm's"
+        why = "this is not a time that can be divided by the yardstick's"
     elif stands.cpu_only and not all(is_cpu_ratio(s, control, quantity) for s in (before, after)):
-        why = "this is not a CPU time that can be divided by a control arm's"
+        why = "this is not a CPU time that can be divided by the yardstick's"
     elif not first or not second:
-        why = f"the control arm {control} has no such time"
+        why = f"the yardstick {control} has no such time"
     if why:
         return _refused(base, {}, {}, f"{stands.absolute}, and {why}")
     return replace(

@@ -179,10 +179,10 @@ _PATTERN = frozenset("*?[]{}\\")
 def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = None) -> DataFrame:
     """The Hudi table at `path` (a folder or a URL) as a DataFrame of its data columns.
 
-    `options` are Hudi's own names (`serde_lab.pipeline.read` lists them all); the default is a snapshot
-    read. This call decides which files are read; the rows are read when an action runs. Raises TableError
-    if there is no table or its kind is not supported, OptionError for an option that is unknown or
-    invalid.
+    `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.read` lists them all); the default
+    is a snapshot read. This call decides which files are read; the rows are read when an action runs.
+    Raises TableError if there is no table or its kind is not supported, OptionError for an option that is
+    unknown or invalid.
     """
     return frame_of(spark, plan_read(open_table(path), parse_read_options(options or {})))
 
