@@ -299,8 +299,8 @@ def test_rows_of_a_batch() -> None:
         # arms
         ([("arm/1/name", "a")], "arm.a: 2 arms have this name"),
         ([("reference", "aa")], "reference: there is no arm 'aa'; arms are a, b, c"),
-        ([("arm/0/strategy", ...)], "arm.a: has none of strategy, control and peer"),
-        ([("arm/0/control", "parquet_floor")], "arm.a: has strategy and control of strategy, control"),
+        ([("arm/0/strategy", ...)], "arm.a: has none, expected exactly one of strategy"),
+        ([("arm/0/control", "parquet_floor")], "arm.a: has strategy and control, expected exactly one"),
         ([("arm/2/options", {"execution": "row"})], "arm.c.options: a control takes no options"),
         ([("arm/2/frames_of", "c")], "arm.c.frames_of: there is no arm 'c'; arms are a, b"),
         ([("arm/0/frames_of", "b")], "arm.a.frames_of: is only for control = 'exchange_only'"),

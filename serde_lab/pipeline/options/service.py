@@ -41,9 +41,13 @@ MEANING: Mapping[str, str] = {
     "hoodie.clean.policy": "KEEP_LATEST_COMMITS, the only one",
     _RETAINED: "number of commits whose file slices are kept (10)",
     _RETAINED_OLDER: f"older name of {_RETAINED}",
-    "hoodie.archive.automatic": "false: do not archive instants after the write (true)",
-    "hoodie.keep.min.commits": "number of commits that archiving leaves on the active timeline (20)",
-    "hoodie.keep.max.commits": "archive when the active timeline has more commits than this (30)",
+    "hoodie.archive.automatic": "false: do not archive instants after the write (true; version 6: false)",
+    "hoodie.keep.min.commits": (
+        "number of commits that archiving leaves on the active timeline (20, or retained plus 10 if more)"
+    ),
+    "hoodie.keep.max.commits": (
+        "archive when the active timeline has more commits than this (30, or min plus 10 if more)"
+    ),
     CONCURRENCY_MODE: (
         "SINGLE_WRITER, or OPTIMISTIC_CONCURRENCY_CONTROL: other writers may write meanwhile (SINGLE_WRITER)"
     ),

@@ -65,7 +65,7 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     kinds = [kind for kind in ("strategy", "control", "peer") if getattr(arm, kind) is not None]
     if len(kinds) != 1:
         found = f"has {' and '.join(kinds)}" if kinds else "has none"
-        yield Problem(key, f"{found} of strategy, control and peer, expected exactly one")
+        yield Problem(key, f"{found}, expected exactly one of strategy, control and peer")
         return
     if arm.kind != "strategy" and arm.options.given:
         yield Problem(f"{key}.options", f"a {arm.kind} takes no options")
