@@ -1,7 +1,8 @@
 """Gives a run to those who analyse it themselves: tidy pandas DataFrames, and the plots of its report.
 
     >>> run = serde_lab.results("upsert_lineitem")
-    >>> run.samples.query("metric == 'seconds' and not warmup").groupby("arm").value.median()
+    >>> cells = run.samples.query("metric == 'seconds' and commit == 0 and not warmup")
+    >>> cells.groupby("arm").value.median()
 
 Nothing here measures or judges: values are those of `samples.jsonl` and `checks.jsonl`, estimates those of
 `analysis`.
