@@ -157,7 +157,8 @@ def fetch_jars(
 def how_to_get(jars: Sequence[Jar], option: str) -> str:
     """Advice for getting these jars: the option of `doctor` that downloads them, or by hand."""
     size = sum(jar.size_bytes for jar in jars) / 1e6
-    return f"run `serde-lab doctor {option}` ({size:.0f} MB), or for each {by_hand(jars[0])}"
+    by_itself = f"run `serde-lab doctor {option}` ({size:.0f} MB)"
+    return f"{by_itself}, or by hand what serde_lab/lab/jars/jars.toml lists, such as: {by_hand(jars[0])}"
 
 
 def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
