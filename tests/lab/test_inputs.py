@@ -336,7 +336,10 @@ def test_data_that_cannot_be_written(
         ("*.csv", "data.path: no file matches {path}"),
         ("empty", "data.path: the folder {path} has no .parquet file"),
         ("deep", "subfolders (name all of them by {path}/**/*.parquet)"),
-        ("both", "subfolders (name all of them by {path}/**/*.parquet, its own by {path}/*.parquet)"),
+        (
+            "both",
+            "subfolders (name all of them by {path}/**/*.parquet, its own by {path}/*.parquet)",
+        ),
         ("text.parquet", "{path}: is not a readable Parquet file"),
     ],
 )

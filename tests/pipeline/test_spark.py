@@ -280,7 +280,9 @@ def test_a_filter_keeps_rows_with_nan(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("by_row", [False, True])
-def test_a_filter_keeps_rows_with_minus_zero(spark: SparkSession, tmp_path: Path, by_row: bool) -> None:
+def test_a_filter_keeps_rows_with_minus_zero(
+    spark: SparkSession, tmp_path: Path, by_row: bool
+) -> None:
     """It equals zero, but not for Parquet's reader, to which Spark hands its filters.
 
     That filters by a column's dictionary and, with the settings that Apache Hudi's reads leave in a session,
@@ -291,8 +293,12 @@ def test_a_filter_keeps_rows_with_minus_zero(spark: SparkSession, tmp_path: Path
     options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k", **one_file}
     serde_lab.write(df, str(tmp_path / "t"), options)
     (file,) = (tmp_path / "t").glob("*.parquet")
-    left = {"enableVectorizedReader": "false", "recordLevelFilter.enabled": "true"} if by_row else {}
-    before = {f"spark.sql.parquet.{key}": spark.conf.get(f"spark.sql.parquet.{key}") for key in left}
+    left = (
+        {"enableVectorizedReader": "false", "recordLevelFilter.enabled": "true"} if by_row else {}
+    )
+    before = {
+        f"spark.sql.parquet.{key}": spark.conf.get(f"spark.sql.parquet.{key}") for key in left
+    }
     try:
         for key, value in left.items():
             spark.conf.set(f"spark.sql.parquet.{key}", value)
