@@ -28,10 +28,12 @@ FEWEST_POINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class GrowthPoint:
-    """One value of the sweep: median seconds, rows and peak memory of a worker; None if unknown."""
+    """One value of the sweep: seconds of every round and their median, rows, and peak memory of a worker, of
+    which the last two are None if unknown."""
 
     value: float
     seconds: float
+    by_round: tuple[float, ...]
     rows: float | None
     peak_worker_rss_bytes: float | None
 
@@ -50,6 +52,12 @@ class Fit:
         """The curve at `value`."""
         return float(self.a_s + self.b_s * value**self.k)
 
+    @property
+    def exponent(self) -> Ratio:
+        """k with its interval, if it has one."""
+        known = math.isfinite(self.k_low)
+        return Ratio(self.k, self.k_low if known else None, self.k_high if known else None, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -63,11 +71,30 @@ class Growth:
     worker_memory_bytes: int
 
     @property
-    def last_step(self) -> float | None:
-        """Seconds at the last value over seconds at the value before it."""
+    def k(self) -> Ratio | None:
+        """The exponent of the curve; None if there are too few points."""
+        return None if self.fit is None else self.fit.exponent
+
+    @property
+    def last_step(self) -> Ratio | None:
+        """Seconds at the last value over seconds at the value before it, by geometric means of rounds.
+
+        Each value has rounds of its own, so none are paired: the interval comes from the spread between
+        rounds of one value, pooled over all values.
+        """
         if len(self.points) < 2:
             return None
-        return self.points[-1].seconds / self.points[-2].seconds
+        logs = [np.log(point.by_round) for point in self.points]
+        before, last = logs[-2:]
+        value = math.exp(last.mean() - before.mean())
+        freedom = sum(one.size - 1 for one in logs)
+        rounds = min(before.size, last.size)
+        if not freedom:
+            return Ratio(value, None, None, rounds)
+        spread = math.sqrt(sum(float(np.square(one - one.mean()).sum()) for one in logs) / freedom)
+        error = spread * math.sqrt(1 / before.size + 1 / last.size)
+        reach = math.exp(error * two_sided_t(freedom))
+        return Ratio(value, value / reach, value * reach, rounds)
 
     @property
     def most_last_step(self) -> float | None:
@@ -83,15 +110,16 @@ class Growth:
 
     @property
     def is_straight(self) -> bool | None:
-        """Whether the interval of k and the last step, as shown, keep their limits; None if not decided."""
-        step, most = self.last_step, self.most_last_step
-        if self.fit is None or self.missing or step is None or most is None:
+        """Whether k and the last step keep their limits, by their intervals as shown; None if not decided."""
+        k, step, most = self.k, self.last_step, self.most_last_step
+        if k is None or self.missing or step is None or most is None:
             return None
-        if rounded("ratio", step) > rounded("ratio", most):
+        limits = ((k.shown, MOST_EXPONENT), (step.shown, rounded("ratio", most)))
+        known = [(ends, limit) for ends, limit in limits if ends is not None]
+        if any(low > limit for (low, _), limit in known):
             return False
-        if rounded("ratio", self.fit.k_high) <= MOST_EXPONENT:
-            return True
-        return False if self.fit.k_low > MOST_EXPONENT else None
+        within = len(known) == len(limits) and all(high <= limit for (_, high), limit in known)
+        return within or None
 
     @property
     def fits_memory(self) -> bool | None:
@@ -107,16 +135,18 @@ class Growth:
         if self.fit is None:
             return f"{len(self.points)} points, too few for a curve ({FEWEST_POINTS})"
         if self.is_straight is None:
-            return "not decided: k is too uncertain"
+            return "not decided"
         words = "linear" if self.is_straight else "more than linear"
         if self.fits_memory is False:
             words += ", exceeds worker_memory_mb"
         return words
 
     def to_json(self) -> dict[str, Any]:
+        step = self.last_step
         return {
             **asdict(self),
-            "last_step": self.last_step,
+            "last_step": step.value if step else None,
+            "last_step_interval": [step.low, step.high] if step and step.low is not None else None,
             "most_last_step": self.most_last_step,
             "straight": self.is_straight,
             "fits_memory": self.fits_memory,
@@ -141,6 +171,7 @@ def growth(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Growt
             GrowthPoint(
                 float(one["swept"]["value"]),
                 float(one["seconds"]["median"]),
+                tuple(map(float, one["seconds"]["values"])),
                 one["rows"],
                 one["peak_worker_rss_bytes"],
             )
@@ -187,10 +218,8 @@ def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
     return Fit(float(a), float(b / n[-1] ** k), float(k), float(k - reach), float(k + reach))
 
 
-def exponent(fit: Fit | None) -> str:
-    """k with its interval, rounded; a dash if there is no curve."""
-    if fit is None:
+def with_interval(ratio: Ratio | None) -> str:
+    """The value and its interval, rounded; a dash for None."""
+    if ratio is None:
         return text("ratio", None)
-    known = math.isfinite(fit.k_low)
-    k = Ratio(fit.k, fit.k_low if known else None, fit.k_high if known else None, 0)
-    return f"{k.text} ({k.range})" if k.range else k.text
+    return f"{ratio.text} ({ratio.range})" if ratio.range else ratio.text

@@ -48,9 +48,9 @@ class Ratio:
     @property
     def decided(self) -> bool:
         """Whether the interval leaves out 1, as it is shown."""
-        if self._shown is None:
+        if self.shown is None:
             return False
-        low, high = self._shown
+        low, high = self.shown
         return not low <= 1 <= high
 
     @property
@@ -98,9 +98,9 @@ class Ratio:
     def range(self) -> str:
         """The interval, such as "1.9 to 2.4", its ends rounded away from each other; "" if there is none, as
         for an arm against itself."""
-        if self._shown is None or self.low == self.high:
+        if self.shown is None or self.low == self.high:
             return ""
-        low, high = self._shown
+        low, high = self.shown
         return f"{low:.{self._decimals}f} to {high:.{self._decimals}f}"
 
     @property
@@ -116,10 +116,10 @@ class Ratio:
     @property
     def at_least(self) -> str:
         """The interval's lower end, rounded down."""
-        return "" if self._shown is None else f"{self._shown[0]:.{self._decimals}f}"
+        return "" if self.shown is None else f"{self.shown[0]:.{self._decimals}f}"
 
     @property
-    def _shown(self) -> tuple[float, float] | None:
+    def shown(self) -> tuple[float, float] | None:
         """The interval's ends with the decimals that it supports: never narrower than the interval."""
         if self.low is None or self.high is None:
             return None

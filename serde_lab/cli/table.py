@@ -141,6 +141,7 @@ def resize_buckets(
         float,
         typer.Option(min=0, metavar="MIB", help="Merge neighbouring buckets smaller than this."),
     ] = 24.0,
+    drop: DropOption = False,
     format: FormatOption = "table",
 ) -> int:
     """Split and merge buckets by size.
@@ -152,7 +153,7 @@ def resize_buckets(
     from serde_lab.table.services.bucket_resizing import ResizeRules
 
     rules = ResizeRules(int(split_above * (1 << 20)), int(merge_below * (1 << 20)))
-    done = resize_buckets_now(_open(path), rules)
+    done = resize_buckets_now(_open(path, drop), rules)
     if done is None:
         return _say(format, "no bucket to split or merge", {"resized": None})
     return _say(format, f"resized buckets in instant {done.time}", {"resized": done.time})

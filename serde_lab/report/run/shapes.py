@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serde_lab.analysis.growth import MOST_EXPONENT, Growth, exponent, values_of
+from serde_lab.analysis.growth import MOST_EXPONENT, Growth, values_of, with_interval
 from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import RunValues
@@ -38,7 +38,8 @@ def growth_section(facts: RunValues) -> Section | None:
         return None
     lead = Sentence(
         "The curve is a + b n^k by least squares of relative errors, a and b not negative. a is the"
-        f" fixed cost of a commit. Growth is linear if the 95 % interval of k ends by {MOST_EXPONENT:g}.",
+        f" fixed cost of a commit. Growth is linear if the 95 % interval of k ends by {MOST_EXPONENT:g}, and"
+        " that of the last step by its limit; it is more than linear if one of the two begins above.",
         "muted",
     )
     blocks = (lead, _growth_figure(timed), growth_table(found), _memory(timed))
@@ -53,8 +54,8 @@ def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     worst = max(fitted, key=lambda one: one.fit.k if one.fit else 0.0)
     sentences = tuple(
         Sentence(
-            f"{notation.named(one.arm)}: k = {exponent(one.fit)}, the last step grows"
-            f" {rounded_text('ratio', one.last_step)} times (limit"
+            f"{notation.named(one.arm)}: k = {with_interval(one.k)}, the last step grows"
+            f" {with_interval(one.last_step)} times (limit"
             f" {rounded_text('ratio', one.most_last_step)}): {one.verdict}.",
             "good" if one.is_straight and one.fits_memory is not False else "warn",
         )
@@ -73,7 +74,7 @@ def _growth_figure(found: Sequence[Growth]) -> Figure:
     straight = ((first.value, last.seconds * first.value / last.value), (last.value, last.seconds))
     exponents = "; ".join(
         f"{one.arm} from {notation.seconds(one.points[0].seconds)} to"
-        f" {notation.seconds(one.points[-1].seconds)}, k {exponent(one.fit)}"
+        f" {notation.seconds(one.points[-1].seconds)}, k {with_interval(one.k)}"
         for one in found
     )
     return Figure(
@@ -98,7 +99,11 @@ def growth_table(found: Sequence[Growth]) -> Table:
         Column("arm", "arm", numeric=False),
         *(Column(f"seconds_{value:g}", f"at {value:g}", unit="s") for value in values),
         Column("k", "k", about="seconds = a + b n^k, with its 95 % interval"),
-        Column("last_step", "last step", about="growth of seconds in the last step, and its limit"),
+        Column(
+            "last_step",
+            "last step",
+            about="growth of seconds in the last step, with its 95 % interval, and its limit",
+        ),
         Column("verdict", "verdict", numeric=False),
     )
     return Table(
@@ -111,13 +116,13 @@ def growth_table(found: Sequence[Growth]) -> Table:
 
 def _growth_row(one: Growth, values: Sequence[float]) -> tuple[Cell, ...]:
     seconds = {point.value: point.seconds for point in one.points}
-    step = f"{rounded_text('ratio', one.last_step)} of {rounded_text('ratio', one.most_last_step)}"
+    step = f"{with_interval(one.last_step)}, limit {rounded_text('ratio', one.most_last_step)}"
     sound = one.is_straight and one.fits_memory is not False
     return (
         Cell(one.arm, one.arm, header=True),
         *(Cell(rounded_text("seconds", seconds.get(v)), seconds.get(v)) for v in values),
-        Cell(exponent(one.fit), one.fit.k if one.fit else None),
-        Cell(step, one.last_step),
+        Cell(with_interval(one.k), one.fit.k if one.fit else None),
+        Cell(step, one.last_step.value if one.last_step else None),
         Cell(one.verdict, one.verdict, tone="good" if sound else "warn"),
     )
 
