@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import DataError, LabError
+from serde_lab.records.schema import child_fields, is_nested
 
 MOST_BYTES = 2**31 - 1
 """Arrow's offsets have 32 bits."""
@@ -46,6 +47,38 @@ def spans_of(array: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
     """The bytes of a string or binary array, and its offsets in them, which begin at 0."""
     ends = offsets_of(array).astype(np.int64)
     return data_of(array), ends - ends[0]
+
+
+def with_all_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch of another Arrow library, with offsets in every list, map and text that it holds.
+
+    Arrow for Java gives lists in lists no offsets if there are none of them, and pyarrow reads the memory
+    behind: it crashes, or raises IndexError.
+    """
+    columns = [_with_all_offsets(column) for column in batch.columns]
+    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _with_all_offsets(array: pa.Array) -> pa.Array:
+    t = array.type
+    if not is_nested(t):
+        return array
+    if not len(array):
+        return pa.array([], t)
+    if pa.types.is_struct(t):
+        children = [array.field(number) for number in range(t.num_fields)]
+    else:
+        children = [array.keys, array.items] if pa.types.is_map(t) else [array.values]
+    sound = [_with_all_offsets(child) for child in children]
+    if all(new is old for new, old in zip(sound, children, strict=True)):
+        return array
+    if pa.types.is_map(t):
+        sound = [pa.StructArray.from_arrays(sound, fields=child_fields(t))]
+    buffers = array.buffers()[: 1 if pa.types.is_struct(t) else 2]
+    offset = 0 if pa.types.is_struct(t) else array.offset
+    return pa.Array.from_buffers(t, len(array), buffers, array.null_count, offset, sound)
 
 
 def binaries(values: Sequence[bytes]) -> pa.BinaryArray:

@@ -102,6 +102,30 @@ def test_columns_may_have_any_name_in_a_first_load(spark: SparkSession, tmp_path
     assert {name: found[name].to_pylist() for name in more} == more
 
 
+def test_lists_that_hold_no_list(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark sends the lists in them without offsets, at which pyarrow crashes or raises IndexError."""
+    kinds = {
+        "lists": ("array()", "array<array<int>>"),
+        "maps": ("array()", "array<map<string,string>>"),
+        "in_map": ("map()", "map<string,array<string>>"),
+        "in_structs": ("array()", "array<struct<a:int,b:array<string>>>"),
+        "in_struct": ("named_struct('l', array(), 'n', 1)", "struct<l:array<array<int>>,n:int>"),
+    }
+    empty = [f"cast({value} as {kind}) {name}" for name, (value, kind) in kinds.items()]
+    nulls = [f"cast(null as {kind}) {name}" for name, (_, kind) in kinds.items()]
+    table = LabTable(tmp_path, {})
+    key = ["'a' k", "id n", "id ts", "0D v"]
+    data = spark.range(0, 1, 1, 1).selectExpr(*key, *empty)
+    data = data.union(spark.range(1, 2, 1, 1).selectExpr(*key, *nulls)).coalesce(1)
+    options = {**table.all_options, "hoodie.datasource.write.operation": "upsert"}
+    serde_lab.write(data, str(table.path), options)
+    found = plan_snapshot(table.table, columns=[*kinds]).read().to_pylist()
+    assert found == [
+        {name: [] for name in kinds} | {"in_struct": {"l": [], "n": 1}},
+        dict.fromkeys(kinds),
+    ]
+
+
 def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:
     table = LabTable(tmp_path, KEYLESS, TIMES)
     write(spark, table, "insert", times(range(20), 1))

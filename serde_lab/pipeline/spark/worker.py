@@ -34,6 +34,7 @@ from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, topology_of
+from serde_lab.records.buffers import with_all_offsets
 from serde_lab.serde.interface import SerdeOptions
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ class SparkTask:
             for _ in timeline.source(batches):
                 pass
             batches = self.files.batches(partition, self.batch_rows, timeline)
+        else:
+            batches = map(with_all_offsets, batches)
         task = Task(self.plan, partition, timeline, hop, timed=self.files is not None)
         yield from self._output(stage, task, batches)
         self.reports.add([report_of(context, timeline)])
