@@ -50,10 +50,10 @@ def spans_of(array: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
 
 
 def with_all_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch of another Arrow library, with offsets in every list, map and text that it holds.
+    """A batch that another Arrow library sent, with offsets in every list and map that it holds.
 
-    Arrow for Java gives lists in lists no offsets if there are none of them, and pyarrow reads the memory
-    behind: it crashes, or raises IndexError.
+    Arrow for Java gives lists in lists no offsets if all lists are empty, and pyarrow reads the memory
+    behind them: it crashes, or raises IndexError.
     """
     columns = [_with_all_offsets(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
@@ -76,9 +76,9 @@ def _with_all_offsets(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_map(t):
         sound = [pa.StructArray.from_arrays(sound, fields=child_fields(t))]
+    # of an array that was sent, the offset is 0
     buffers = array.buffers()[: 1 if pa.types.is_struct(t) else 2]
-    offset = 0 if pa.types.is_struct(t) else array.offset
-    return pa.Array.from_buffers(t, len(array), buffers, array.null_count, offset, sound)
+    return pa.Array.from_buffers(t, len(array), buffers, array.null_count, children=sound)
 
 
 def binaries(values: Sequence[bytes]) -> pa.BinaryArray:

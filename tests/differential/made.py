@@ -138,7 +138,7 @@ class _Draw:
         return found
 
     def _late(self, written: Step) -> list[Step]:
-        """An upsert that deletes some keys of `written`, by ordering values below and above the stored ones."""
+        """An upsert that deletes keys of `written`, by ordering values below and above the stored ones."""
         columns = self.columns | self._wider_orderings
         deleting = {_DELETED: (True,), **(self.kind.rules.deletes or {})}
         mark = self.random.choice(self.marks)

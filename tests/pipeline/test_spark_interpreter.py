@@ -136,6 +136,12 @@ def test_a_write_is_refused_before_there_is_a_table(
             "An error occurred while calling o9.x.\n: java.lang.OutOfMemoryError: heap\n\tat a.B",
             "java.lang.OutOfMemoryError: heap",
         ),
+        (
+            ": org.apache.spark.SparkException: Job aborted\n\tat a.B\n"
+            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
+            "\tat a.C\nCaused by: java.io.EOFException\n\tat a.D",
+            "Python worker exited unexpectedly (crashed)",
+        ),
         ("something else", "something else"),
         ("", "no reason was given"),
     ],

@@ -200,8 +200,8 @@ def carried_error(text: str) -> LabError | None:
 
 
 def reason_of(text: str) -> str:
-    """The most telling line of a Spark failure: the last of the innermost Python traceback, else Java's
-    innermost cause."""
+    """The most telling line of a Spark failure: the last of the innermost Python traceback, else that a
+    worker died, else Java's innermost cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
         line
@@ -210,7 +210,8 @@ def reason_of(text: str) -> str:
         and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
     ]
     java = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
-    return (python[:1] or java[-1:] or lines[:1] or ["no reason was given"])[0][:500]
+    died = re.findall(r"Python worker (?:exited|failed).*", text)
+    return (python[:1] or died[:1] or java[-1:] or lines[:1] or ["no reason was given"])[0][:500]
 
 
 class WarmUp:

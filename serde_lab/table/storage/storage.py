@@ -255,7 +255,8 @@ def _local_root(url: str) -> Path | None:
     if scheme in ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory"):
         return None
     raise UsageError(
-        f"storage URL {url!r} has the scheme {scheme!r}; known are file, s3, s3a, gs, az, abfs, abfss and memory"
+        f"storage URL {url!r} has the scheme {scheme!r}; known are file, s3, s3a, gs, az, abfs, abfss and"
+        " memory"
     )
 
 
