@@ -66,7 +66,7 @@ def peers_section(facts: RunValues) -> Section | None:
             *(Column(f"commit_{n}", f"commit {n}") for n in range(1, commits + 1)),
             Column("geometric_mean", "geometric mean"),
             Column("95_%_interval", "95 % interval"),
-            *((Column("by_cpu", "by CPU"),) if with_cpu else ()),
+            *((Column("by_cpu", "by CPU of all commits"),) if with_cpu else ()),
         )
         rows = tuple(
             (
@@ -84,7 +84,7 @@ def peers_section(facts: RunValues) -> Section | None:
             " means over rounds with 95 % intervals"
         )
         if with_cpu:
-            caption += "; by CPU: the same of the CPU time of all processes, over all commits"
+            caption += "; by CPU: the same of the CPU time of all processes, summed over all commits"
         blocks.append(Table("times-faster", caption, columns, rows))
     if facts.derived.hudi_steps is not None:
         blocks += _steps(facts.derived.hudi_steps)
