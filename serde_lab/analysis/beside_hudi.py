@@ -361,7 +361,8 @@ def percentage(share: float) -> str:
 
 
 _WRITE = ("from_arrow", "encode")
-_READ = ("decode", "to_arrow")
+_READ = ("decode", "read_columns", "to_arrow")
+"""A format that decodes lazily does its work where columns are read."""
 
 
 def _first(
