@@ -84,7 +84,9 @@ def peers_section(facts: RunValues) -> Section | None:
             " means over rounds with 95 % intervals"
         )
         if with_cpu:
-            caption += "; by CPU: the same of the CPU time of all processes, summed over all commits"
+            caption += (
+                "; by CPU: the same of the CPU time of all processes, summed over all commits"
+            )
         blocks.append(Table("times-faster", caption, columns, rows))
     if facts.derived.hudi_steps is not None:
         blocks += _steps(facts.derived.hudi_steps)

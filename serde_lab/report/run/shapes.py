@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from serde_lab.analysis.growth import MOST_EXPONENT, Growth, values_of, with_interval
 from serde_lab.analysis.ratios import Ratio
+from serde_lab.analysis.rounding import rounded
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.shapes import MOST_TIMES, ShapeCost, ShapeCosts
@@ -56,13 +57,13 @@ def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
         Sentence(
             f"{notation.named(one.arm)}: k = {with_interval(one.k)}, the last step grows"
             f" {with_interval(one.last_step)} times (limit"
-            f" {rounded_text('ratio', one.most_last_step)}): {one.verdict}.",
+            f" {_limit(one)}): {one.verdict}.",
             "good" if one.is_straight and one.fits_memory is not False else "warn",
         )
         for one in fitted
     )
     about = f"the exponent k of {notation.named(worst.arm)}, the greatest of all arms, along {worst.key}"
-    return f"k = {rounded_text('ratio', worst.fit.k if worst.fit else None)}", about, sentences
+    return f"k = {worst.k.text if worst.k else notation.NOTHING}", about, sentences
 
 
 def _growth_figure(found: Sequence[Growth]) -> Figure:
@@ -116,7 +117,7 @@ def growth_table(found: Sequence[Growth]) -> Table:
 
 def _growth_row(one: Growth, values: Sequence[float]) -> tuple[Cell, ...]:
     seconds = {point.value: point.seconds for point in one.points}
-    step = f"{with_interval(one.last_step)}, limit {rounded_text('ratio', one.most_last_step)}"
+    step = f"{with_interval(one.last_step)}, limit {_limit(one)}"
     sound = one.is_straight and one.fits_memory is not False
     return (
         Cell(one.arm, one.arm, header=True),
@@ -125,6 +126,11 @@ def _growth_row(one: Growth, values: Sequence[float]) -> tuple[Cell, ...]:
         Cell(step, one.last_step.value if one.last_step else None),
         Cell(one.verdict, one.verdict, tone="good" if sound else "warn"),
     )
+
+
+def _limit(one: Growth) -> str:
+    most = one.most_last_step
+    return notation.NOTHING if most is None else f"{rounded('ratio', most):g}"
 
 
 def _memory(found: Sequence[Growth]) -> Table:
