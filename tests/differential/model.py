@@ -272,6 +272,9 @@ class Model:
             yield logged
         if not place.log and not version.by_operation:
             yield based
+        if self.kind.is_global and not version.deletes and self._seen(place) is None:
+            # a global index reads logs, too: a key that they delete is new, and goes to another file group
+            yield Place(replace(version, partial=False))
         if version.deletes and place == Place():
             yield place
 
