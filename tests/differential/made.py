@@ -178,6 +178,9 @@ class _Draw:
         random = self.random
         how: dict[str, Any] = {}
         step = Step(operation)
+        if number and step.brings_columns:
+            # before the way is chosen: not every way takes a table with marks of deletes
+            self._evolve(operation)
         if step.writes:
             how = self._how(operation)
         if operation == "delete_partition":
@@ -185,8 +188,6 @@ class _Draw:
             return Step(operation, partitions=tuple(paths), **how)
         if not step.writes:
             return step
-        if number and step.brings_columns:
-            self._evolve(operation)
         columns = dict(self.columns)
         if operation == "partial":
             kept = random.sample(list(columns), random.randint(0, len(columns) - 1) or 1)
