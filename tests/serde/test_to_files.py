@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import OptionError
+from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import Records
-from tests.pipeline.lab_table import FIRST, MOR, PARTITIONED, SECOND, LabTable
+from tests.pipeline.lab_table import FIRST, MOR, PARTITIONED, SECOND, LabTable, table_of
 from tests.pipeline.test_record_mergers import INSTANT, contents
 from tests.serde.to_files import FEW_ROWS, RESULT, WAYS, Case, lineitem, of_ways
 
@@ -50,6 +51,26 @@ def test_the_arm_asks_for_whole_batches(monkeypatch: pytest.MonkeyPatch, tmp_pat
         options = {"serde_lab.strategy": "internal_row", "serde_lab.strategy.to_files": arm}
         LabTable(tmp_path / arm).upsert(FIRST, **options)
         assert bool(asked) == expected, arm
+
+
+def test_the_schema_is_made_once_however_many_columns_there_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = []
+    schema_of = RecordSchema.batch_schema.fget
+    assert schema_of is not None
+    counted = property(lambda self: made.append(1) or schema_of(self))
+    monkeypatch.setattr(RecordSchema, "batch_schema", counted)
+    counts = []
+    for columns in (1, 50):
+        made.clear()
+        rows = table_of(FIRST)
+        for number in range(columns):
+            rows = rows.append_column(f"c{number}", rows.column("n"))
+        options = {"serde_lab.strategy": "arrow"}
+        LabTable(tmp_path / str(columns), schema=rows.schema).upsert(rows, **options)
+        counts.append(len(made))
+    assert counts[0] == counts[1]
 
 
 def test_all_ways_of_the_trial_write_the_same_bytes(tmp_path: Path) -> None:

@@ -79,10 +79,9 @@ class ArrowRecords(Records):
         return pa.record_batch([self._column(field) for field in schema], schema=schema)
 
     def to_rows(self) -> tuple[pa.StringArray, pa.RecordBatch]:
-        fields = [
-            self.schema.batch_schema.field(name) for name in (RECORD_KEY, *self.schema.data.names)
-        ]
-        keys, *data = map(self._column, fields)
+        schema = self.schema.batch_schema
+        names = (RECORD_KEY, *self.schema.data.names)
+        keys, *data = (self._column(schema.field(name)) for name in names)
         return keys, pa.RecordBatch.from_arrays(data, schema=self.schema.data)
 
     def column(self, name: str) -> pa.Array:
