@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from serde_lab.errors import SetupError
+from serde_lab.errors import LabError, SetupError
 from serde_lab.pipeline.spark import worker as spark_worker
+from serde_lab.pipeline.spark.exchange import on_purpose
 from serde_lab.pipeline.spark.worker import check_workers, reason_of
 
 BARE = 'exec "{python}" -I -S "$@"\n'
@@ -148,3 +149,11 @@ def test_a_write_is_refused_before_there_is_a_table(
 )
 def test_the_innermost_cause_of_a_failed_job_is_named(text: str, reason: str) -> None:
     assert reason_of(text) == reason
+
+
+def test_a_batch_that_java_cannot_hold_is_told_what_to_set() -> None:
+    text = (
+        ": org.apache.arrow.vector.util.OversizedAllocationException: Memory required for vector is"
+    )
+    with pytest.raises(LabError, match="max_records_per_batch lower"), on_purpose():
+        raise RuntimeError(text)

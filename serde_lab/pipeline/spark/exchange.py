@@ -257,6 +257,11 @@ def batches_of(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
     return setting(spark, BATCH_ROWS, rows)
 
 
+_FEWER_ROWS = (
+    "a column of one Arrow batch has more than 2 GiB: set serde_lab.max_records_per_batch lower"
+)
+
+
 @contextmanager
 def on_purpose() -> Iterator[None]:
     """Re-raises a task's own error instead of Spark's stack around it."""
@@ -267,7 +272,9 @@ def on_purpose() -> Iterator[None]:
     except Exception as error:
         # its text is available only while the JVM lives
         text = str(error)
-        raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error
+        hint = _FEWER_ROWS if "OversizedAllocationException" in text else None
+        failed = LabError(f"a Spark job failed: {reason_of(text)}", hint)
+        raise carried_error(text) or failed from error
 
 
 def warm_workers(
