@@ -223,3 +223,10 @@ def with_interval(ratio: Ratio | None) -> str:
     if ratio is None:
         return text("ratio", None)
     return f"{ratio.text} ({ratio.range})" if ratio.range else ratio.text
+
+
+def shown_step(one: Growth) -> str:
+    """The last step with its interval, and its limit."""
+    most = one.most_last_step
+    limit = text("ratio", None) if most is None else f"{rounded('ratio', most):g}"
+    return f"{with_interval(one.last_step)}, limit {limit}"

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serde_lab.analysis.growth import MOST_EXPONENT, Growth, values_of, with_interval
+from serde_lab.analysis.growth import MOST_EXPONENT, Growth, shown_step, values_of, with_interval
 from serde_lab.analysis.ratios import Ratio
-from serde_lab.analysis.rounding import rounded
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.shapes import MOST_TIMES, ShapeCost, ShapeCosts
@@ -55,9 +54,8 @@ def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     worst = max(fitted, key=lambda one: one.fit.k if one.fit else 0.0)
     sentences = tuple(
         Sentence(
-            f"{notation.named(one.arm)}: k = {with_interval(one.k)}, the last step grows"
-            f" {with_interval(one.last_step)} times (limit"
-            f" {_limit(one)}): {one.verdict}.",
+            f"{notation.named(one.arm)}: k = {with_interval(one.k)}, last step {shown_step(one)}:"
+            f" {one.verdict}.",
             "good" if one.is_straight and one.fits_memory is not False else "warn",
         )
         for one in fitted
@@ -103,7 +101,7 @@ def growth_table(found: Sequence[Growth]) -> Table:
         Column(
             "last_step",
             "last step",
-            about="growth of seconds in the last step, with its 95 % interval, and its limit",
+            about="growth of seconds, with its 95 % interval, and its limit",
         ),
         Column("verdict", "verdict", numeric=False),
     )
@@ -117,20 +115,14 @@ def growth_table(found: Sequence[Growth]) -> Table:
 
 def _growth_row(one: Growth, values: Sequence[float]) -> tuple[Cell, ...]:
     seconds = {point.value: point.seconds for point in one.points}
-    step = f"{with_interval(one.last_step)}, limit {_limit(one)}"
     sound = one.is_straight and one.fits_memory is not False
     return (
         Cell(one.arm, one.arm, header=True),
         *(Cell(rounded_text("seconds", seconds.get(v)), seconds.get(v)) for v in values),
         Cell(with_interval(one.k), one.fit.k if one.fit else None),
-        Cell(step, one.last_step.value if one.last_step else None),
+        Cell(shown_step(one), one.last_step.value if one.last_step else None),
         Cell(one.verdict, one.verdict, tone="good" if sound else "warn"),
     )
-
-
-def _limit(one: Growth) -> str:
-    most = one.most_last_step
-    return notation.NOTHING if most is None else f"{rounded('ratio', most):g}"
 
 
 def _memory(found: Sequence[Growth]) -> Table:
