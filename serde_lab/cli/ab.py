@@ -17,6 +17,7 @@ import typer
 
 from serde_lab.cli.console import GateFormat, emit, say
 from serde_lab.cli.judge import Out, Strict, write_page
+from serde_lab.cli.run import Cache
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ def ab(
     results: Annotated[
         Path, typer.Option(help="Folder of runs; these go into RESULTS/sittings.")
     ] = Path("results"),
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of generated input data, by default $SERDE_LAB_CACHE or .cache/serde_lab."
-        ),
-    ] = None,
+    cache: Cache = None,
     strict: Strict = False,
     report: Out = None,
     format: Annotated[GateFormat, typer.Option(help="Output format.")] = "table",

@@ -17,6 +17,7 @@ from serde_lab.cli.console import (
     print_rows,
     say,
 )
+from serde_lab.cli.results import Results, Scenarios
 from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    results: Results = Path("results"),
     hudi_jar: Annotated[
         str, typer.Option(help="Jar of Apache Hudi's Spark bundle, which peers need.")
     ] = "",
@@ -91,9 +92,7 @@ def validate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key. Can be repeated."),
     ] = None,
-    scenarios: Annotated[
-        Path | None, typer.Option(help="Folder of scenarios, by default serde_lab's own.")
-    ] = None,
+    scenarios: Scenarios = None,
     deep: Annotated[
         bool,
         typer.Option(

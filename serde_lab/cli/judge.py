@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from serde_lab.cli.console import Format, GateFormat, emit, say
+from serde_lab.cli.results import Results
 from serde_lab.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from serde_lab.scenario.model import Scenario
 
 
-Results = Annotated[Path, typer.Option(help="Folder of runs.")]
 Baselines = Annotated[
     Path | None, typer.Option(help="Folder of baselines, by default RESULTS/baselines.")
 ]

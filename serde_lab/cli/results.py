@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from serde_lab.serde.registry import Description
 
 Results = Annotated[Path, typer.Option(help="Folder of runs.")]
+Scenarios = Annotated[
+    Path | None,
+    typer.Option("--scenarios", help="Folder of scenarios, by default serde_lab's own."),
+]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -32,9 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     results: Results = Path("results"),
-    scenarios: Annotated[
-        Path | None, typer.Option(help="Folder of scenarios, by default serde_lab's own.")
-    ] = None,
+    scenarios: Scenarios = None,
     runs: Annotated[bool, typer.Option("--runs", help="List runs instead of scenarios.")] = False,
     strategies: Annotated[
         bool,

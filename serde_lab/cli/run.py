@@ -20,9 +20,17 @@ from serde_lab.cli.console import (
     print_rows,
     say,
 )
+from serde_lab.cli.results import Results, Scenarios
 from serde_lab.errors import SetupError, UsageError, worst
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.scenario.model import Arm, Scenario
+
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of generated input data, by default $SERDE_LAB_CACHE or .cache/serde_lab."
+    ),
+]
 
 _WORTH_SAYING_S = 120.0
 
@@ -84,18 +92,10 @@ def run(
         bool,
         typer.Option("--replace", help="With --keep-tables: replace whatever DIR/ARM holds."),
     ] = False,
-    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    results: Results = Path("results"),
     reports: Annotated[Path, typer.Option(help="Folder of reports.")] = Path("reports"),
-    folder: Annotated[
-        Path | None,
-        typer.Option("--scenarios", help="Folder of scenarios, by default serde_lab's own."),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of generated input data, by default $SERDE_LAB_CACHE or .cache/serde_lab."
-        ),
-    ] = None,
+    folder: Scenarios = None,
+    cache: Cache = None,
     work: Annotated[
         Path | None,
         typer.Option(
