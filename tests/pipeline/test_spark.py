@@ -279,23 +279,22 @@ def test_a_filter_keeps_rows_with_nan(spark: SparkSession, tmp_path: Path) -> No
         assert [row.k for row in found.where(condition).collect()] == ["b"], condition
 
 
-@pytest.mark.parametrize("by_row", [False, True])
-def test_a_filter_keeps_rows_with_minus_zero(
-    spark: SparkSession, tmp_path: Path, by_row: bool
-) -> None:
+@pytest.mark.parametrize("by", ["dictionary", "Bloom filter", "row"])
+def test_a_filter_keeps_rows_with_minus_zero(spark: SparkSession, tmp_path: Path, by: str) -> None:
     """It equals zero, but not for Parquet's reader, to which Spark hands its filters.
 
-    That filters by a column's dictionary and, with the settings that Apache Hudi's reads leave in a session,
-    row by row.
+    That filters by a column's dictionary, by its Bloom filter in files of Apache Hudi that have one, and row
+    by row with the settings that Apache Hudi's reads leave in a session.
     """
     df = spark.range(20).selectExpr("cast(id as string) k", "id ts", "-0.0D x", "float('-0.0') f")
     one_file = {"hoodie.bucket.index.num.buckets": "1"}
     options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k", **one_file}
     serde_lab.write(df, str(tmp_path / "t"), options)
     (file,) = (tmp_path / "t").glob("*.parquet")
-    left = (
-        {"enableVectorizedReader": "false", "recordLevelFilter.enabled": "true"} if by_row else {}
-    )
+    if by == "Bloom filter":
+        with_blooms(spark, file, "x", "f")
+    left = {"enableVectorizedReader": "false", "recordLevelFilter.enabled": "true"}
+    left = left if by == "row" else {}
     before = {
         f"spark.sql.parquet.{key}": spark.conf.get(f"spark.sql.parquet.{key}") for key in left
     }
@@ -310,6 +309,16 @@ def test_a_filter_keeps_rows_with_minus_zero(
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
+
+
+def with_blooms(spark: SparkSession, file: Path, *columns: str) -> None:
+    """Writes a Parquet file again with Bloom filters, which need columns without a dictionary."""
+    options = {f"parquet.bloom.filter.enabled#{name}": "true" for name in columns}
+    made = file.parent.with_name("made")
+    rows = spark.read.parquet(str(file)).coalesce(1)
+    rows.write.options(**options, **{"parquet.enable.dictionary": "false"}).parquet(str(made))
+    (part,) = made.glob("*.parquet")
+    part.replace(file)
 
 
 OLD = [

@@ -41,7 +41,6 @@ from serde_lab.records.plain_form import LONGEST
 from serde_lab.records.schema import leads_into_struct
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from serde_lab.pipeline.plan import WritePlan

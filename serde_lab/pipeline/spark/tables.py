@@ -161,14 +161,15 @@ def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None
 
 # read values as stored, whatever calendar the session assumes for files of unknown writers; and all rows,
 # even if the session skips damaged and missing files. Parquet's reader takes -0.0 and 0.0 for two values
-# where it filters by a column's dictionary or row by row (which Apache Hudi's reads switch on in a session);
-# Spark filters the rows itself, by its own rule
+# where it filters by a column's dictionary, by its Bloom filter, or row by row (which Apache Hudi's reads
+# switch on in a session); Spark filters the rows itself, by its own rule
 _AS_STORED = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
     "parquet.filter.dictionary.enabled": "false",
+    "parquet.filter.bloom.enabled": "false",
     "parquet.filter.record-level.enabled": "false",
 }
 # rows of one batch given to Spark, which makes one vector of it
