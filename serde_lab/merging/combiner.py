@@ -338,7 +338,11 @@ class PartialUpdateCombiner:
     def combine(
         self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
-        """Merge two versions of each record: the winner's gaps are filled from the other version."""
+        """Merge two versions of each record: the winner's gaps are filled from the other version.
+
+        An older record that wins is kept only if it has no gap; else it becomes a new record, as in Hudi,
+        even if the newer one has the same gaps.
+        """
         rows = older.num_rows
         first = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
         pairs = np.stack([first, 2 * np.arange(rows) + rows - first], axis=1).reshape(-1)
@@ -351,7 +355,7 @@ class PartialUpdateCombiner:
     def filled(
         self, rows: pa.RecordBatch, made_of: Sources, present: Present | None = None
     ) -> tuple[pa.RecordBatch, Mask]:
-        """One record per key, and a mask of those that differ from the winning row."""
+        """One record per key, and a mask of those whose winning row has a gap."""
         tops = made_of.tops
         changed = np.zeros(len(tops), np.bool_)
         columns = []

@@ -256,8 +256,9 @@ class Model:
             version = replace(version, partial=False)
         late = version.deletes and self.kind.deletes_late
         merged = version if place.base is None or late else self._merged(place.base, version)
-        if self.kind.by_class and not self.kind.merge_on_read:
-            # the class makes a new row of both
+        by_class = self.kind.by_class and not self.kind.merge_on_read
+        if by_class or (version.values and place.base and self._has_gap(place.base)):
+            # the class makes a new row of both, and so does whoever fills gaps
             merged = replace(merged, written=version.written)
         # base files hold whole rows
         based = Place(None if merged.deletes else replace(merged, partial=False))
@@ -316,6 +317,14 @@ class Model:
             pairs = zip(row.order, other.order, strict=True)
             order = tuple(there if mine == _NULL else mine for mine, there in pairs)
         return replace(row, order=order, values=values, partial=row.partial and other.partial)
+
+    def _has_gap(self, row: Version) -> bool:
+        """Whether a row has a gap. What it lacks of columns that came later is null."""
+        values = row.values or ()
+        lacks = self.columns.keys() - {name for name, _, _ in values}
+        return bool(self.kind.rules.fill == "null" and lacks) or any(
+            self._is_gap(of, value) for _, of, value in values
+        )
 
     def _is_gap(self, of: str, value: str) -> bool:
         rules = self.kind.rules

@@ -5,6 +5,7 @@ The oracle says after every turn what must be there, and both readers are held t
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,15 +336,15 @@ def test_the_logs_of_writes_that_overlapped_merge_as_apache_hudi_merges_them(
     assert ours["value"] == by_hudi["value"]
 
 
-@pytest.mark.parametrize("version", ["6", "8"])
-@pytest.mark.parametrize(
-    "payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"]
-)
-def test_late_deletes_by_payload_classes(
-    payload: str, version: str, hudi_session: SparkSession, tmp_path: Path
-) -> None:
-    """Before version 9 these classes decide themselves, on copy-on-write: a late row loses or fills gaps, a
-    late delete deletes."""
+def by_each(
+    payload: str,
+    version: str,
+    columns: Sequence[str],
+    commits: Sequence[list[dict[str, Any]]],
+    session: SparkSession,
+    folder: Path,
+) -> Iterator[str]:
+    """Two copy-on-write tables of one file: Apache Hudi's, and one that it began and the lab went on with."""
     options = {
         "hoodie.table.name": "t",
         "hoodie.datasource.write.recordkey.field": "k",
@@ -358,7 +359,28 @@ def test_late_deletes_by_payload_classes(
         "hoodie.metadata.enable": "false",
         "hoodie.upsert.shuffle.parallelism": "1",
     }
-    schema = pa.schema([SCHEMA.field(n) for n in ("k", "o", "text", "x", "_hoodie_is_deleted")])
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    for writer in ("hudi", "lab"):
+        path = str(folder / writer)
+        for number, rows in enumerate(commits):
+            source = Step("upsert", (rows,), schema).folder(folder / f"{writer} {number}")
+            if number and writer == "lab":
+                write_in_process(path, source, options)
+                continue
+            frame = session.read.parquet(str(source))
+            frame.write.format("hudi").options(**theirs).mode("append").save(path)
+        yield path
+
+
+@pytest.mark.parametrize("version", ["6", "8"])
+@pytest.mark.parametrize(
+    "payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"]
+)
+def test_late_deletes_by_payload_classes(
+    payload: str, version: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Before version 9 these classes decide themselves, on copy-on-write: a late row loses or fills gaps, a
+    late delete deletes."""
     first = [row(key, 5, text=key, x=1.0, _hoodie_is_deleted=False) for key in "abcd"]
     second = [
         row("a", 4, _hoodie_is_deleted=True),
@@ -366,16 +388,9 @@ def test_late_deletes_by_payload_classes(
         row("c", 4, text="late", _hoodie_is_deleted=False),
         row("new", 1, _hoodie_is_deleted=True),
     ]
+    columns = ("k", "o", "text", "x", "_hoodie_is_deleted")
     kept = []
-    for writer in ("hudi", "lab"):
-        path = str(tmp_path / writer)
-        for number, rows in enumerate((first, second)):
-            folder = Step("upsert", (rows,), schema).folder(tmp_path / f"{writer} {number}")
-            if number and writer == "lab":
-                write_in_process(path, folder, options)
-                continue
-            frame = hudi_session.read.parquet(str(folder))
-            frame.write.format("hudi").options(**theirs).mode("append").save(path)
+    for path in by_each(payload, version, columns, (first, second), hudi_session, tmp_path):
         own = plan_snapshot(HoodieTable.open(Storage.open(Path(path)))).read()
         kept.append(own.select(["k", "o", "text", "x"]).sort_by("k").to_pylist())
         with HudiSnapshot(hudi_session, path) as snapshot:
@@ -383,6 +398,26 @@ def test_late_deletes_by_payload_classes(
         assert by_hudi == kept[-1]
     assert kept[0] == kept[1]
     assert [found["k"] for found in kept[0]] == ["c", "d"]
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_which_rows_a_late_row_changes(
+    version: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """A stored row that wins keeps its commit time only if it has no gap; before version 9, never. Readers of
+    changes go by it."""
+    first = [row("gap", 5), row("none", 5, text="a"), row("both", 5), row("unmet", 5)]
+    second = [row("gap", 4, text="late"), row("none", 4, text="late"), row("both", 4)]
+    commits, columns = (first, second), ("k", "o", "text")
+    payload = "PartialUpdateAvroPayload"
+    changed = []
+    for path in by_each(payload, version, columns, commits, hudi_session, tmp_path):
+        own = plan_snapshot(HoodieTable.open(Storage.open(Path(path)))).read()
+        times = own["_hoodie_commit_time"].to_pylist()
+        rows = zip(own["k"].to_pylist(), own["text"].to_pylist(), times, strict=True)
+        changed.append({key: text for key, text, time in rows if time != min(times)})
+    by_class = {"none": "a"} if version == "6" else {}
+    assert changed == [{"gap": "late", "both": None} | by_class] * 2
 
 
 @pytest.mark.parametrize("mode", ["EVENT_TIME_ORDERING", COMMIT])

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.merging.combiner import PartialUpdateCombiner
 from serde_lab.merging.merger import Rows, enveloped, together
 from serde_lab.merging.survivors import Indices, match, merge, not_older
 from serde_lab.pipeline.exchange.routing import Task
@@ -37,7 +36,6 @@ class BaseFileHandle(WriteHandle):
         plan = task.plan
         self._columns, self._partition_path = plan.file_columns, partition_path
         self._updates = self._deletes = 0
-        self._refilled: list[pa.RecordBatch] = []
         self._reader: BaseFileReader | None = None
         self._stored: pa.Table | None = None
         previous = None if stored is None else stored.base_path
@@ -171,11 +169,7 @@ class BaseFileHandle(WriteHandle):
             self._kept[stored_rows[gone_too | changed]] = False
             self._deletes += int(gone_too.sum())
             self._updates += int(changed.sum())
-            # a stored row that wins and had gaps filled keeps its commit time
-            refilled = changed & ~wins[two] & self._keeps_winner
-            self._refill(stored, merged.rows, np.flatnonzero(refilled))
-            written = np.flatnonzero(changed & ~refilled)
-            self._updates -= int(refilled.sum())
+            written = np.flatnonzero(changed)
             new = np.flatnonzero(is_row & (found < 0))
             rows = together([combined.rows, merged.rows])
             at = np.concatenate([combined.row[new], len(combined.rows) + written])
@@ -198,19 +192,6 @@ class BaseFileHandle(WriteHandle):
         for written, data in self.converted_rows(keys, rows, at, phase):
             with self.task.timeline.phase("write"):
                 self._writer.append(written, data)
-
-    @property
-    def _keeps_winner(self) -> bool:
-        """Whether a combined row is the winner with its gaps filled, and not a new row."""
-        return isinstance(self.combiner, PartialUpdateCombiner)
-
-    def _refill(self, stored: pa.RecordBatch, rows: pa.RecordBatch, at: Indices) -> None:
-        if not len(at):
-            return
-        taken, filled = stored.take(pa.array(at)), rows.take(pa.array(at))
-        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        columns |= dict(zip(filled.schema.names, filled.columns, strict=True))
-        self._refilled.append(pa.RecordBatch.from_pydict(columns))
 
     def _stored_rows(self, numbers: Indices) -> pa.RecordBatch:
         """Stored rows by row number, in the columns that are copied."""
@@ -241,9 +222,6 @@ class BaseFileHandle(WriteHandle):
         timeline = self.task.timeline
         if self.task.plan.operation is Operation.DELETE and not self._deletes:
             return
-        for refilled in self._refilled:
-            with timeline.phase("write"):
-                self._writer.append_carried(refilled)
         start = 0
         for stored in self._carried():
             mask = self._kept[start : start + stored.num_rows]
