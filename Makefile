@@ -10,9 +10,9 @@ READY    := $(VENV)/.ready
 # Without pip's notices about new versions and about legacy builds. uv installs the lock file at a third of
 # pip's cost; it does not read pip's settings, so pip installs where uv finds no package index.
 INSTALL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
-# the newest Python of the supported range that is on this machine
-PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
-	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
+# a Python of the supported range that is on this machine; pyspark 3.5 does not name 3.13, so that is a last choice
+PYTHON   ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
@@ -25,7 +25,7 @@ help: ## show this list
 setup: $(READY) ## make the virtual environment from requirements.lock
 
 $(READY): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "serde_lab needs Python 3.11 or 3.12; set PYTHON=/path/to/python" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "serde_lab needs Python 3.11 to 3.13; set PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (a few minutes, once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@awk '/^uv==/ {found = 1} found {print} found && !/\\$$/ {exit}' requirements.lock >$(VENV)/uv.lock

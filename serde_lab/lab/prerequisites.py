@@ -33,7 +33,7 @@ Level = Literal["ok", "warning", "missing"]
 
 _LEAST_MEMORY_BYTES = 6 << 30
 _LEAST_DISK_BYTES = 5 << 30
-_PYTHONS = ((3, 11), (3, 13))
+_PYTHONS = ((3, 11), (3, 14))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _python() -> Prerequisite:
     low, high = _PYTHONS
     if low <= sys.version_info[:2] < high:
         return Prerequisite("Python", "ok", f"{version} at {sys.executable}")
-    return Prerequisite("Python", "missing", version, "use Python 3.11 or 3.12")
+    return Prerequisite("Python", "missing", version, "use Python 3.11, 3.12 or 3.13")
 
 
 def _java() -> Prerequisite:

@@ -338,11 +338,7 @@ class PartialUpdateCombiner:
     def combine(
         self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
-        """Merge two versions of each record: the winner's gaps are filled from the other version.
-
-        An older record that wins is kept only if it has no gap; else it becomes a new record, as in Hudi,
-        even if the newer one has the same gaps.
-        """
+        """Fill the winner's gaps from the other one. An older record that wins is kept if it has no gap."""
         rows = older.num_rows
         first = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
         pairs = np.stack([first, 2 * np.arange(rows) + rows - first], axis=1).reshape(-1)
