@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -11,8 +12,15 @@ from typing import IO
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by a file with `data`; neither a reader nor a crash leaves half of it.
 
-    Makes missing folders. Raises OSError.
+    A device or a pipe is written to, never replaced, and a link stays a link. Makes missing folders. Raises
+    OSError.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = Path(os.path.realpath(path))
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,27 @@ def test_report_exits_as_show_does(call: Call, tmp_path: Path) -> None:
     for form in ("md", "csv", "json"):
         assert call("report", "r1", "--format", form).status == 4
     assert call("show", "r1").status == 4
+
+
+def test_a_report_goes_into_a_pipe_and_leaves_devices_and_links_as_they_are(
+    call: Call, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "results", "r1", {"avro": STEADY})
+    kept, link, pipe = (tmp_path / name for name in ("kept.md", "link.md", "pipe"))
+    kept.write_text("before")
+    link.symlink_to(kept)
+    assert call("report", "--format", "md", "--out", link).status == 0
+    assert link.is_symlink()
+    assert kept.read_text() != "before"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert call("report", "--format", "csv", "--out", pipe).status == 0
+    assert os.read(reader, 3) == b"arm"
+    os.close(reader)
+    assert pipe.is_fifo()
+    for folder in (tmp_path, ".", "/"):
+        said = call("report", "--format", "md", "--out", folder)
+        assert (said.status, "Is a directory" in said.sentence) == (1, True)
 
 
 def test_without_digest_nothing_is_gated_until_someone_vouches(call: Call, run: Path) -> None:
