@@ -1,12 +1,15 @@
-"""Writes files in one step, and locks files between processes."""
+"""Writes files in one step, reads JSON as strictly as it is written, and locks files between processes."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -31,6 +34,39 @@ def write_whole(path: Path, data: bytes) -> None:
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file. Raises OSError, and ValueError in words for what is not JSON.
+
+    NaN and infinity are not, and no file of the lab holds a number of thousands of digits.
+    """
+    data = path.read_bytes()
+    try:
+        return json.loads(data, parse_constant=refuse_constant)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"it is not JSON, at line {exc.lineno}: {exc.msg}") from exc
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"it is not text in UTF-8, at byte {exc.start}") from exc
+    except RecursionError as exc:
+        raise ValueError("its values are nested too deeply") from exc
+
+
+def shape_problem(shape: type[BaseModel], value: object) -> str:
+    """The key in a JSON value whose own is of another kind than `shape` states; "" if there is none."""
+    # pydantic refuses lone surrogates, as in a path that is not UTF-8: they are texts like others
+    text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    try:
+        shape.model_validate_json(text, strict=True)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        return f"key {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
+    return ""
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """What `json.loads` is to do with NaN and infinity, which Python writes and other readers refuse."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def lock_file(file: IO[bytes] | IO[str], *, shared: bool = False, wait: bool = False) -> bool:

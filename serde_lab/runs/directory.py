@@ -1,6 +1,7 @@
 """Finds, reads and seals run directories, `results/<scenario>/<run-id>/`.
 
-A run is read only as it was measured: its digests match, and no value, name or CPU time is impossible.
+A run is read only as it was measured: its digests match, and no value, name or CPU time is impossible. The
+digests are those of its files, `run.json` included; runs of versions before that lack its own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.files import lock_file, write_whole
+from serde_lab.files import lock_file, read_json, shape_problem, write_whole
 from serde_lab.runs.model import (
     FORMAT_VERSION,
     Check,
@@ -27,6 +29,7 @@ from serde_lab.runs.model import (
     read_lines,
     read_samples,
 )
+from serde_lab.scenario.model import Scenario
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 SEARCH_FILE = "search.json"
@@ -37,11 +40,96 @@ _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
 """CPU clocks and threads may exceed the slots a little: at most 1.08 times was ever seen."""
 
 
+class _Swept(BaseModel):
+    arm: str
+
+
+class _Candidate(BaseModel):
+    start: str
+    name: str
+    factor: str
+    settings: dict[str, str]
+
+
+class _Options(BaseModel):
+    rows_per_frame: int | None = None
+
+
+class _Arm(BaseModel):
+    options: _Options | None = None
+    fairness: dict[str, str] | None = None
+    swept: _Swept | None = None
+    candidate: _Candidate | None = None
+
+
+class _Path(BaseModel):
+    about: str
+    steps: list[tuple[str, str]]
+
+
+class _Session(BaseModel):
+    arms: list[str]
+    settings: dict[str, str]
+
+
+class _Case(BaseModel):
+    name: str
+    group: str
+    rows: int
+    columns: int
+    type: str
+    string_share: float | None
+
+
+class _Point(BaseModel):
+    value: float | str | None
+    rows: dict[str, int]
+
+
+class _StatedSettings(BaseModel):
+    rows: dict[str, int] = {}
+    operations: dict[str, str] = {}
+    tables: dict[str, str] = {}
+    different_keys: dict[str, int | None] = {}
+    overrides: dict[str, str] = {}
+    conf: dict[str, str] = {}
+    write_options: dict[str, dict[str, str]] = {}
+    topologies: dict[str, _Path] = {}
+    sessions: list[_Session] = []
+    cases: list[_Case] = []
+    points: list[_Point] = []
+
+
+class _Aspect(BaseModel):
+    name: str
+    ours: str
+    peer: str
+    more: str
+    verdict: str
+
+
+class _Way(BaseModel):
+    arm: str
+    table: str
+    lacks: list[str]
+
+
+class _Stated(BaseModel):
+    """What readers take from `run.json` without looking; runs of older versions lack some of it."""
+
+    arms: list[_Arm]
+    settings: _StatedSettings = _StatedSettings()
+    code_version: dict[str, str | bool | dict[str, str] | None] = {}
+    likeness: list[_Aspect] = []
+    ways: list[_Way] = []
+    format_likeness: list[dict[str, str]] = []
+
+
 def load_header(path: Path) -> RunHeader:
     """`run.json` of a run directory. Raises RunError if it is missing, damaged or of another version."""
     file = path / RUN_FILE
     try:
-        value = json.loads(file.read_bytes())
+        value = read_json(file)
     except FileNotFoundError:
         raise RunError(f"{path} is no run: it has no {RUN_FILE}") from None
     except (OSError, ValueError) as exc:
@@ -55,11 +143,34 @@ def load_header(path: Path) -> RunHeader:
         header = RunHeader.model_validate(value)
     except ValidationError as exc:
         first = exc.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
+        raise RunError(_of_key(file, first["loc"], first["msg"])) from exc
+    if problem := shape_problem(_Stated, value):
+        raise RunError(f"{file}, {problem}")
+    _check_scenario(file, header.scenario_content)
+    if header.digests and header.digests.get(RUN_FILE, found := digest_of_header(value)) != found:
+        raise RunError(f"{file} was changed after the measurement: it no longer has its digest")
     if header.state == "running" and not _is_locked(path / SAMPLES_FILE):
         return header.model_copy(update={"state": "interrupted"})
     return header
+
+
+def _check_scenario(file: Path, content: Mapping[str, Any]) -> None:
+    """Raises RunError for a value of another kind than a scenario's; other versions have other words."""
+    try:
+        text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+        Scenario.model_validate_json(text)
+    except ValidationError as exc:
+        for error in exc.errors():
+            kind, place = error["type"], ("scenario_content", *error["loc"])
+            if kind.endswith("_type") or kind in _NO_VALUES or (kind == "missing" and place[2:]):
+                raise RunError(_of_key(file, place, error["msg"])) from exc
+
+
+_NO_VALUES = {"finite_number", "greater_than", "greater_than_equal"}
+
+
+def _of_key(file: Path, place: tuple[int | str, ...], problem: str) -> str:
+    return f"{file}, key {'.'.join(map(str, place))!r}: {problem}"
 
 
 def load_run(path: Path) -> Run:
@@ -93,18 +204,31 @@ def load_run(path: Path) -> Run:
 
 
 def seal_run(path: Path) -> bool:
-    """Add digests of the present files to a run that ended without them; False if it already has them.
+    """Add the digests that a run which has ended lacks; False if it lacks none.
 
     Raises RunError for a run that is damaged, or has not ended.
     """
     header = load_run(path).header
-    if header.digests is not None:
+    if header.digests is not None and RUN_FILE in header.digests:
         return False
     if header.state != "complete":
         raise RunError(f"{path} has not ended", "run --resume continues it")
-    digests = digests_of(digested(path))
-    write_header(path, header.model_copy(update={"digests": digests}))
+    write_header(path, sealed_header(path, header))
     return True
+
+
+def sealed_header(path: Path, header: RunHeader) -> RunHeader:
+    """The header of a run that has ended, with the digests of its files and of all else in it."""
+    digests = digests_of(digested(path))
+    digests[RUN_FILE] = digest_of_header(header.model_dump(mode="json"))
+    return header.model_copy(update={"digests": digests})
+
+
+def digest_of_header(header: Mapping[str, Any]) -> str:
+    """SHA-256 of what `run.json` states, its digests left out."""
+    stated = {key: value for key, value in header.items() if key != "digests"}
+    text = json.dumps(stated, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def digested(path: Path) -> dict[str, Path]:
@@ -264,9 +388,10 @@ def _is_locked(samples: Path) -> bool:
 def write_header(path: Path, header: RunHeader) -> None:
     """Replace `run.json`. Raises RunError."""
     target = path / RUN_FILE
-    text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
     try:
+        stated = header.model_dump(mode="json")
+        text = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
         # a lone surrogate, as in a path that is not UTF-8, becomes a JSON escape
         write_whole(target, f"{text}\n".encode(errors="backslashreplace"))
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise RunError(f"{target} cannot be written: {exc}") from exc

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serde_lab.errors import RunError, worst
+from serde_lab.files import refuse_constant
 from serde_lab.measure.metrics import Sample
 
 FORMAT_VERSION = 1
@@ -107,6 +108,9 @@ class RunHeader(BaseModel):
             isinstance(one, int | float) for one in load
         ):
             raise ValueError(f"load_average is {load!r}, not a list of numbers")
+        cpu = environment.get("cpu") or {}
+        if not isinstance(cpu, dict) or not isinstance(cpu.get("cores") or 1, int | float):
+            raise ValueError(f"cpu is {cpu!r}, which states no number of cores")
         return environment
 
     @property
@@ -386,11 +390,7 @@ def check_value(what: str, value: float) -> None:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(line, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")

@@ -2,7 +2,7 @@
 
 The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
 Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
-other two files, which are added there; a search also adds the arms that it combines. A kill loses at most
+files, which are added there; a search also adds the arms that it combines. A kill loses at most
 the line that is being written.
 
 While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
@@ -31,6 +31,7 @@ from serde_lab.runs.directory import (
     digests_of,
     load_header,
     load_run,
+    sealed_header,
     write_header,
 )
 from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State, drop_torn_tail
@@ -203,9 +204,11 @@ class RunWriter:
             self.close()
 
     def _set_state(self, state: State) -> None:
-        """Write the state, with the digests of the other files unless more is to be measured."""
-        digests = None if state == "running" else digests_of(digested(self.path))
+        """Write the state, with the digests of the files unless more is to be measured."""
+        digests = digests_of(digested(self.path)) if state == "interrupted" else None
         self.header = self.header.model_copy(update={"state": state, "digests": digests})
+        if state == "complete":
+            self.header = sealed_header(self.path, self.header)
         write_header(self.path, self.header)
 
 

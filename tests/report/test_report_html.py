@@ -108,6 +108,7 @@ def hostile_run(tmp_path: Path) -> Path:
     head["arms"][1]["fairness"] = {"trust": HOSTILE, HOSTILE: HOSTILE}
     head["settings"] = {"overrides": {"a": "$(rm -rf /)\nb"}}
     head["machine_class"] = "\ud800 lone surrogate"
+    del head["digests"]["run.json"]
     (path / "run.json").write_text(json.dumps(head))
     return path
 

@@ -18,6 +18,11 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from tests.report.made_up_run import AVRO, PICKLE, make_run
 
+ORDERS = {
+    "name": "orders",
+    "data": {"source": "tpch", "table": "orders", "scale_factor": 1.0},
+    "commit": [{}],
+}
 TABLES = {"1": "lineitem", "2": "lineitem", "3": "orders"}
 QUERIES = ("q1", "q6")
 
@@ -34,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         tmp_path_factory.mktemp("tables"),
         (PICKLE, replace(AVRO, fails_in=(2,))),
         commits=3,
-        scenario={"queries": list(QUERIES), "dataset": [{"name": "orders"}]},
+        scenario={"queries": list(QUERIES), "dataset": [ORDERS]},
         disturbed={"spark.open_tables_s": lambda order: 0.25, **queries},
     )
     made = load_run(path)

@@ -1,5 +1,6 @@
 import errno
 import json
+import math
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -274,7 +275,7 @@ def test_a_resumed_run_keeps_what_was_measured_and_redoes_the_cell_that_was_cut(
 def test_a_run_that_has_ended_states_the_digests_of_its_files(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     digests = load_run(path).header.digests
-    assert set(digests or ()) == {"samples.jsonl", "checks.jsonl"}
+    assert set(digests or ()) == {"samples.jsonl", "checks.jsonl", "run.json"}
     with RunWriter.open_existing(path) as writer:
         assert load_header(path).digests is None
         whole_cell(writer, "r03-arrow", [1.0])
@@ -306,14 +307,73 @@ def test_a_file_that_was_edited_is_named(tmp_path: Path, name: str, edit: str) -
 def test_a_run_of_an_older_version_is_given_its_digests_once(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     whole = (path / "run.json").read_text()
-    header = json.loads(whole)
-    del header["digests"]
-    (path / "run.json").write_text(json.dumps(header))
-    (message,) = load_run(path).messages
-    assert "has no digest" in message
-    assert seal_run(path)
+    for lacking in ([], ["run.json"], ["run.json", "samples.jsonl", "checks.jsonl"]):
+        header = json.loads(whole)
+        for name in lacking:
+            del header["digests"][name]
+        (path / "run.json").write_text(json.dumps(header | {"digests": header["digests"] or None}))
+        assert ["has no digest" in one for one in load_run(path).messages] == [True] * (
+            len(lacking) == 3
+        )
+        assert seal_run(path) == bool(lacking)
     assert (path / "run.json").read_text() == whole
-    assert not seal_run(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 8},
+        {"state": "interrupted"},
+        {"settings": {"rows": {"1": 101}}},
+        {"scenario": "other"},
+        {"extra": None},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_run_file_that_was_edited_is_named(tmp_path: Path, change: dict[str, object]) -> None:
+    path = small_run(tmp_path)
+    file = path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(RunError, match=r"run\.json was changed after the measurement"):
+        load_run(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"scenario_content": {"measure": "1"}}, "scenario_content.measure"),
+        ({"scenario_content": {"arm": [{"name": {}}]}}, "scenario_content.arm.0.name"),
+        ({"scenario_content": {"arm": [{}]}}, "scenario_content.arm.0.name"),
+        ({"scenario_content": {"commit": [{"rows": -1}]}}, "scenario_content.commit.0.rows"),
+        ({"settings": {"rows": {"1": "many"}}}, "settings.rows.1"),
+        ({"settings": {"topologies": {"bucket": {}}}}, "settings.topologies.bucket.about"),
+        ({"arms": [{"arm": "a", "options": {"rows_per_frame": []}}]}, "rows_per_frame"),
+        ({"arms": [{"arm": "a", "swept": {"value": 1}}]}, "arms.0.swept.arm"),
+        ({"environment": {"cpu": {"cores": "two"}}}, "environment"),
+        ({"ways": [{}]}, "ways.0.arm"),
+        ({"seed": math.nan}, "NaN is not JSON"),
+    ],
+    ids=str,
+)
+def test_an_older_run_file_is_looked_at_key_by_key(
+    tmp_path: Path, change: dict[str, object], key: str
+) -> None:
+    path = small_run(tmp_path)
+    file = path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"digests": None} | change))
+    with pytest.raises(RunError) as caught:
+        load_header(path)
+    assert f"{file}" in caught.value.message
+    assert key in caught.value.message
+
+
+def test_what_other_versions_say_of_a_scenario_is_no_damage(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    content = {"arm": [{"name": "a", "strategy": "gone", "kept": 1}], "measure": {"exchange": "x"}}
+    file = path / "run.json"
+    change = {"digests": None, "scenario_content": content}
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert load_header(path).scenario_content == content
 
 
 def test_a_run_that_was_killed_is_given_no_digests(tmp_path: Path) -> None:
