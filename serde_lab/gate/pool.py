@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from serde_lab.errors import RunError
-from serde_lab.files import write_whole
+from serde_lab.files import read_json, write_whole
 
 POOL_FORMAT = 1
 SECONDS = "seconds"
@@ -171,7 +171,7 @@ def _row(one: PoolRound) -> list[float | None]:
 def read_pool(file: Path) -> Pool:
     """Read a pool; raises RunError if the file is missing, damaged or of another format version."""
     try:
-        document = json.loads(file.read_bytes())
+        document = read_json(file)
         if document["format_version"] != POOL_FORMAT:
             raise RunError(
                 f"{file} has format_version {document['format_version']!r}, and expected is "
@@ -201,5 +201,7 @@ def read_pool(file: Path) -> Pool:
             sittings=sittings,
             beside=pools,
         )
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise RunError(f"{file} is no pool of rounds: {exc!r}") from exc
+    except (OSError, ValueError) as exc:
+        raise RunError(f"{file} is no pool of rounds: {exc}") from exc
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise RunError(f"{file} is no pool of rounds: a key is missing or of another kind") from exc

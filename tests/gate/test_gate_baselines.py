@@ -210,7 +210,7 @@ def test_damaged_files_are_named(tmp_path: Path, folder: Path, text: str) -> Non
             }
         )
     )
-    with pytest.raises(RunError, match="'main' is damaged"):
+    with pytest.raises(RunError, match=r"is damaged, key 'baselines.main\."):
         gate_run(run_of(tmp_path, "r2"), folder=folder)
 
 
@@ -324,3 +324,35 @@ class TestSecondMeasurement:
         slow: dict[str, object] = {"seconds": {"avro": SLOWER, "arrow": STEADY}}
         wrong: dict[str, object] = {"seconds": {"avro": STEADY}, "failing": ["avro"]}
         assert self.result(tmp_path, folder, slow, wrong)[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "key"),
+    [
+        (("baselines",), [], "baselines"),
+        (("baselines", "main", "arms", "avro", "rounds"), None, "rounds"),
+        (("baselines", "main", "calibration"), {}, "calibration.rounds"),
+        (("baselines", "main", "run"), 7, "baselines.main.run"),
+        (("events", 0), {"event": "save"}, "events.0.baseline"),
+        (("machine_class",), None, "machine_class"),
+        (("scenario",), float("nan"), "NaN is not JSON"),
+    ],
+    ids=str,
+)
+def test_a_damaged_file_of_baselines_is_named_with_its_key(
+    place: tuple[str | int, ...], value: object, key: str, tmp_path: Path, folder: Path
+) -> None:
+    saved(tmp_path, folder)
+    (file,) = folder.glob("*/*.json")
+    document = at = json.loads(file.read_text())
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    file.write_text(json.dumps(document))
+    for use in (baseline.load, baseline.show, baseline.seal):
+        with pytest.raises(RunError) as caught:
+            use(file)
+        assert str(file) in caught.value.message
+        assert key in caught.value.message
+    with pytest.raises(RunError, match="json"):
+        baseline.list_baselines(folder)

@@ -122,7 +122,7 @@ def test_an_acknowledgement_needs_a_name_and_a_reason(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             acknowledge(tmp_path, "smoke", run="r06", by=by, why=why)
     (tmp_path / "smoke.json").write_text("[]")
-    with pytest.raises(RunError, match="no acknowledgements"):
+    with pytest.raises(RunError, match="has format_version None"):
         acknowledged(tmp_path, "smoke")
 
 
@@ -184,3 +184,29 @@ def test_quantities_of_phases_on_request(tmp_path: Path) -> None:
     fill(tmp_path, [1.0] * 2)
     found = history("smoke", tmp_path, metrics=["phase_cpu_s"], arms=["avro"])
     assert [one.quantity for one in found.series] == [Quantity("phase_cpu_s", "map.encode")]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "it is not JSON, at line 1"),
+        ("[]", "has format_version None"),
+        ('{"format_version": 1}', "changes is no list"),
+        ('{"format_version": 1, "changes": [null]}', "changes is no list"),
+        ('{"format_version": 1, "changes": [{"run": 1}]}', "changes is no list"),
+        (
+            '{"format_version": 1, "changes": [{"run": 1, "by": "", "why": "", "at": ""}]}',
+            "changes is no list",
+        ),
+    ],
+)
+def test_damaged_acknowledgements_are_named_and_kept(
+    content: str, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "smoke.json"
+    file.write_text(content)
+    with pytest.raises(RunError) as caught:
+        acknowledge(tmp_path, "smoke", run="r06", by="ada", why="checksums")
+    assert str(file) in caught.value.message
+    assert problem in caught.value.message
+    assert file.read_text() == content

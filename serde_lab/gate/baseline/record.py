@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from serde_lab.errors import RunError
-from serde_lab.files import write_whole
+from serde_lab.files import read_json, shape_problem, write_whole
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.measure.metrics import DETAIL_PREFIX, metric
 from serde_lab.runs.model import check_value
@@ -181,6 +183,49 @@ def new_document(scenario: str, machine_class: str) -> dict[str, Any]:
     }
 
 
+class _ArmRecord(BaseModel):
+    definition: dict[str, Any]
+    checks_passed: int
+    rounds: list[int]
+    values: dict[str, float | list[float | None] | None]
+
+
+class _Calibration(BaseModel):
+    rounds: list[int]
+    parts: dict[str, list[float]]
+
+
+class _Record(BaseModel):
+    run: str
+    results_format: int
+    measuring_code: str
+    instruments: dict[str, str] = {}
+    asked: dict[str, Any]
+    data_checksums: dict[str, Any]
+    environment: dict[str, Any]
+    calibration: _Calibration
+    arms: dict[str, _ArmRecord]
+    digest: str | None = None
+
+
+class _Event(BaseModel):
+    event: str
+    baseline: str
+    run: str
+    at: str
+    by: str
+    reason: str
+
+
+class _Document(BaseModel):
+    """What readers take from a baseline file without looking; they check values and digests themselves."""
+
+    scenario: str
+    machine_class: str
+    baselines: dict[str, _Record]
+    events: list[_Event]
+
+
 def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """One baseline of a file; raises RunError that lists the existing ones."""
     record: dict[str, Any] | None = document["baselines"].get(name)
@@ -193,7 +238,7 @@ def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str
 def read_document(file: Path) -> dict[str, Any]:
     """Read a baseline file; raises RunError if it is missing, damaged or of another format version."""
     try:
-        document = json.loads(file.read_bytes())
+        document = read_json(file)
     except FileNotFoundError:
         raise RunError(f"there is no baseline file {file}", "baseline save RUN makes one") from None
     except (OSError, ValueError) as exc:
@@ -201,9 +246,8 @@ def read_document(file: Path) -> dict[str, Any]:
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FILE_FORMAT:
         raise RunError(f"{file} has format_version {version!r}, and expected is {FILE_FORMAT}")
-    missing = {"scenario", "machine_class", "baselines", "events"} - document.keys()
-    if missing:
-        raise RunError(f"{file} lacks the keys {', '.join(sorted(missing))}")
+    if problem := shape_problem(_Document, document):
+        raise RunError(f"{file} is damaged, {problem}")
     return dict(document)
 
 
