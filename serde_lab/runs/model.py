@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -235,7 +235,7 @@ def read_lines(path: Path, messages: list[str]) -> Iterator[tuple[int, dict[str,
     if lines[-1] == b"":
         lines.pop()
     for number, line in enumerate(lines, 1):
-        value = _parse(line)
+        value = parse_line(line)
         if value is None:
             if number == len(lines):
                 messages.append(f"{path}: the last line ({number}) is incomplete and was dropped")
@@ -245,23 +245,6 @@ def read_lines(path: Path, messages: list[str]) -> Iterator[tuple[int, dict[str,
                 f" found {line[:60].decode(errors='replace')!r}"
             )
         yield number, value
-
-
-def drop_torn_tail(path: Path) -> None:
-    """Remove an incomplete last line, or end a complete one, so that appending starts on a new line."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    if not data:
-        return
-    # a last line without its line feed may be complete: no prefix of an object is valid JSON
-    start = data.rstrip(b"\n").rfind(b"\n") + 1
-    if _parse(data[start:].rstrip(b"\n")) is None:
-        os.truncate(path, start)
-    elif not data.endswith(b"\n"):
-        with path.open("ab") as file:
-            file.write(b"\n")
 
 
 def read_samples(
@@ -280,20 +263,20 @@ def read_samples(
         try:
             event = line["event"]
             if event == "sample":
-                measured[line["cell"]].append(_sample(line))
+                measured[_of_kind(line, "cell", str)].append(_sample(line))
             elif event == "cell_begin":
-                cell = line["cell"]
+                cell = _of_kind(line, "cell", str)
                 begun[cell], measured[cell] = line, []
                 ended.pop(cell, None)
             elif event == "cell_end":
-                cell = line["cell"]
+                cell = _of_kind(line, "cell", str)
                 ended[cell] = _cell(begun.pop(cell), line, measured.pop(cell))
             elif event == "calibration":
                 part = Calibration(
-                    int(line["round"]),
-                    str(line["part"]),
+                    _of_kind(line, "round", int),
+                    _of_kind(line, "part", str),
                     _number(line["value"], "the calibration"),
-                    line["unit"],
+                    _of_kind(line, "unit", str),
                 )
                 calibrations[part.round, part.part] = part
             else:
@@ -316,16 +299,14 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
     checks: dict[tuple[Any, ...], Check] = {}
     for number, line in lines:
         try:
-            passed = line["passed"]
-            if not isinstance(passed, bool | None):
-                raise TypeError(f"passed is {passed!r}, not true, false or null")
+            line["passed"]  # may be null, but not missing
             check = Check(
-                name=str(line["name"]),
-                passed=passed,
-                detail=str(line.get("detail") or ""),
-                arm=line.get("arm"),
-                cell=line.get("cell"),
-                round=line.get("round"),
+                name=_of_kind(line, "name", str),
+                passed=_of_kind(line, "passed", bool | None),
+                detail=_of_kind(line, "detail", str | None) or "",
+                arm=_of_kind(line, "arm", str | None),
+                cell=_of_kind(line, "cell", str | None),
+                round=_of_kind(line, "round", int | None),
                 facts=_facts(line.get("facts")),
             )
             checks[check.cell, check.round, check.arm, check.name] = check
@@ -348,25 +329,43 @@ def _cell(begin: dict[str, Any], end: dict[str, Any], samples: list[Sample]) -> 
     if status not in ("ok", "failed"):
         raise ValueError(f"status is {status!r}, not ok or failed")
     return MeasuredCell(
-        cell=begin["cell"],
-        arm=str(begin["arm"]),
-        round=int(begin["round"]),
-        warmup=bool(begin["warmup"]),
-        order=int(begin["order"]),
-        started_at=str(begin["started_at"]),
+        cell=_of_kind(begin, "cell", str),
+        arm=_of_kind(begin, "arm", str),
+        round=_of_kind(begin, "round", int),
+        warmup=_of_kind(begin, "warmup", bool),
+        order=_of_kind(begin, "order", int),
+        started_at=_of_kind(begin, "started_at", str),
         status=status,
-        error=end.get("error"),
+        error=_of_kind(end, "error", str | None),
         samples=tuple(samples),
     )
 
 
 def _sample(line: dict[str, Any]) -> Sample:
     return Sample(
-        metric=line["metric"],
+        metric=_of_kind(line, "metric", str),
         value=_number(line["value"], line["metric"]),
         commit=_commit(line["commit"]),
-        phase=line.get("phase"),
+        phase=_of_kind(line, "phase", str | None),
     )
+
+
+def _of_kind(line: dict[str, Any], key: str, kind: type | UnionType) -> Any:
+    """The value of a key; one that may be null may be missing."""
+    value = line.get(key) if isinstance(kind, UnionType) else line[key]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, int | None)):
+        raise TypeError(f"{key} is {value!r}, which is not {_KINDS[kind]}")
+    return value
+
+
+_KINDS: dict[type | UnionType, str] = {
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+    str | None: "a text or null",
+    int | None: "a whole number or null",
+    bool | None: "true, false or null",
+}
 
 
 def _number(value: object, what: object) -> float:
@@ -388,7 +387,7 @@ def check_value(what: str, value: float) -> None:
         raise ValueError(f"{what} is {value}, and a measured value is finite and not negative")
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def parse_line(line: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line, parse_constant=refuse_constant)
     except (ValueError, RecursionError):

@@ -34,7 +34,7 @@ from serde_lab.runs.directory import (
     sealed_header,
     write_header,
 )
-from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State, drop_torn_tail
+from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State, parse_line
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
 """A reader of a run's state holds the lock for a moment, so a writer tries again."""
@@ -100,8 +100,8 @@ class RunWriter:
         # lock first: the half-written line of a live writer must not be removed
         writer = cls(path, header, frozenset())
         try:
-            drop_torn_tail(path / SAMPLES_FILE)
-            drop_torn_tail(path / CHECKS_FILE)
+            _drop_torn_tail(path / SAMPLES_FILE)
+            _drop_torn_tail(path / CHECKS_FILE)
             writer.complete_cells = load_run(path).complete_cells
             writer._set_state("running")
         except BaseException:
@@ -224,6 +224,23 @@ def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
             raise RunError(f"{path} cannot be made: {exc}") from exc
         else:
             return header
+
+
+def _drop_torn_tail(path: Path) -> None:
+    """Remove an incomplete last line, or end a complete one, so that appending starts on a new line."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    if not data:
+        return
+    # a last line without its line feed may be complete: no prefix of an object is valid JSON
+    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    if parse_line(data[start:].rstrip(b"\n")) is None:
+        os.truncate(path, start)
+    elif not data.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
 
 
 class _LineWriter:

@@ -2,6 +2,7 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -407,6 +408,38 @@ def test_values_that_cannot_be_are_refused_by_name(
     with pytest.raises(RunError) as caught:
         load_run(path)
     assert str(file) in caught.value.message
+    assert problem in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "problem"),
+    [
+        ("samples.jsonl", '"metric": "seconds"', '"metric": 7', "metric is 7, which is not a text"),
+        ("samples.jsonl", '"phase": "map.encode"', '"phase": []', "phase is []"),
+        ("samples.jsonl", '"cell": "r01-pickle"', '"cell": {}', "cell is {}"),
+        (
+            "samples.jsonl",
+            '"round": 1',
+            '"round": 1.5',
+            "round is 1.5, which is not a whole number",
+        ),
+        ("samples.jsonl", '"warmup": false', '"warmup": "no"', "warmup is 'no'"),
+        ("samples.jsonl", '"error": null', '"error": 1', "error is 1"),
+        ("checks.jsonl", '"name": "oracle"', '"name": null', "name is None"),
+        ("checks.jsonl", '"round": 1', '"round": true', "round is True"),
+        ("checks.jsonl", '"detail": "all rows agree"', '"detail": 5', "detail is 5"),
+        ("checks.jsonl", '"cell": "r01-pickle"', '"cell": {"x": null}', "cell is {'x': None}"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(
+    tmp_path: Path, name: str, old: str, new: str, problem: str
+) -> None:
+    path = small_run(tmp_path, killed=True)
+    lines = (path / name).read_text()
+    assert old in lines
+    (path / name).write_text(lines.replace(old, new, 1))
+    with pytest.raises(RunError, match=re.escape(name)) as caught:
+        load_run(path)
     assert problem in caught.value.message
 
 
