@@ -79,7 +79,12 @@ def parse(schema: Any) -> Node:
             schema = json.loads(schema)
         except ValueError as exc:
             raise SchemaError(f"an Avro schema is not JSON: {exc}") from exc
-    root = _SchemaParser().node(schema, "", "", "")
+    try:
+        root = _SchemaParser().node(schema, "", "", "")
+    except KeyError as exc:
+        raise SchemaError(f"an Avro schema lacks the key {exc.args[0]!r} somewhere") from exc
+    except (TypeError, AttributeError, RecursionError) as exc:
+        raise SchemaError("an Avro schema has a value of another kind than Avro's") from exc
     if root.kind != "record" or root.null_branch is not None:
         raise SchemaError(f"an Avro schema describes {root.type}, expected a record")
     return root

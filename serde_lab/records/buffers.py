@@ -122,7 +122,7 @@ def parquet_errors(where: str, error: type[LabError]) -> Iterator[None]:
     """Raise `error`, naming the file, for a file that Arrow cannot read as Parquet."""
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as exc:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as exc:
         raise error(f"{where}: is not a readable Parquet file: {exc}") from exc
 
 

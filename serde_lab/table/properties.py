@@ -28,6 +28,11 @@ def parse_properties(text: str) -> dict[str, str]:
     return found
 
 
+def is_cut(content: bytes) -> bool:
+    """Whether the end of a `.properties` file is missing: all writers end the last line, too."""
+    return not content.endswith((b"\n", b"\r"))
+
+
 def format_properties(properties: Mapping[str, str], comments: tuple[str, ...] = ()) -> str:
     """The text of `properties`, in their order, after `comments` (one `#` line each).
 

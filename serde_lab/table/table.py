@@ -31,7 +31,7 @@ from serde_lab.table.files.file_system_view import (
     visibility_of,
 )
 from serde_lab.table.index.index_kind import HashingConfig, save_hashing_config
-from serde_lab.table.properties import format_properties, parse_properties
+from serde_lab.table.properties import format_properties, is_cut, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
@@ -351,6 +351,8 @@ def _check_not_lost(storage: Storage) -> None:
 
 
 def _config_in(properties: bytes, where: str) -> TableConfig:
+    if is_cut(properties):
+        raise TableError(f"{where}: its last line has no end, so properties were cut off")
     return from_properties(parse_properties(properties.decode(errors="replace")), where)
 
 

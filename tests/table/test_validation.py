@@ -204,6 +204,14 @@ def _(writer: PlainWriter) -> None:
 
 @damage("property-missing", mor)
 def _(writer: PlainWriter) -> None:
+    """The end of the file is gone, and with it what rows are ordered by."""
+    path = ".hoodie/hoodie.properties"
+    text = writer.storage.get(path)
+    writer.storage.replace(path, text[: text.index(b"hoodie.table.ordering.fields") + 9])
+
+
+@damage("property-missing", mor)
+def _(writer: PlainWriter) -> None:
     edit_properties(writer, "hoodie.record.merge.mode=EVENT_TIME_ORDERING\n", "")
 
 
@@ -327,6 +335,11 @@ def _(writer: PlainWriter) -> None:
     writer.storage.delete(newest_log(writer))
 
 
+@damage("ordering-null", mor)
+def _(writer: PlainWriter) -> None:
+    edit_properties(writer, "ordering.fields=ts", "ordering.fields=gone")
+
+
 @damage("file-size-differs", mor)
 def _(writer: PlainWriter) -> None:
     path = newest_log(writer)
@@ -349,6 +362,18 @@ def _(writer: PlainWriter) -> None:
 def _(writer: PlainWriter) -> None:
     path = newest(writer)
     writer.storage.replace(path, writer.storage.get(path)[:-7])
+
+
+@damage("base-file-unreadable", cow)
+def _(writer: PlainWriter) -> None:
+    """A page of a column that no check needs cannot be decoded."""
+    path = newest(writer)
+    with pq.ParquetFile(pa.BufferReader(content := writer.storage.get(path))) as file:
+        group = file.metadata.row_group(0)
+        names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+        column = group.column(names.index("value"))
+        start = column.dictionary_page_offset or column.data_page_offset
+    writer.storage.replace(path, content[:start] + b"\xff" * 8 + content[start + 8 :])
 
 
 @damage("log-damaged", mor)
@@ -377,6 +402,25 @@ def _(writer: PlainWriter) -> None:
     assert records in content
     broken = content.replace(records, (3).to_bytes(4, "big") + (9).to_bytes(4, "big"))
     writer.storage.replace(path, broken)
+
+
+@damage("log-damaged", mor)
+def _(writer: PlainWriter) -> None:
+    """No reader takes the block of an instant that is not on the timeline."""
+    path = newest_log(writer)
+    instant = writer.table.timeline().completed()[-1].time.encode()
+    content = writer.storage.get(path)
+    assert instant in content
+    writer.storage.replace(path, content.replace(instant, b"2" + instant[1:-1] + b"x"))
+
+
+@damage("log-damaged", mor)
+def _(writer: PlainWriter) -> None:
+    """The schema of a block has lost a key."""
+    path = writer.table.view().latest_file_slices()[0].log_files[0].path
+    content = writer.storage.get(path)
+    assert b'"fields"' in content
+    writer.storage.replace(path, content.replace(b'"fields"', b'"fiel~s"'))
 
 
 @damage("log-unsupported", mor)

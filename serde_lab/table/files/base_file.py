@@ -241,14 +241,14 @@ class BaseFileReader:
     """Reads one base file, memory-mapped if it is local.
 
     Raises TableError if it is not readable Parquet, or if columns that are read may hold dates of Spark's
-    legacy calendar.
+    legacy calendar. With `verified` the checksums of pages are looked at, which Apache Hudi's files have.
     """
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, verified: bool = False) -> None:
         self._where = storage.describe(path)
         source = storage.open_input(path)
         with parquet_errors(self._where, TableError):
-            self._file = parquet_file(source)
+            self._file = parquet_file(source, verified)
 
     @property
     def rows(self) -> int:
@@ -281,6 +281,12 @@ class BaseFileReader:
             for key, value in found.items()
             if key != b"ARROW:schema"
         }
+
+    def read_through(self) -> None:
+        """Decode every page once. Raises TableError for one that cannot be."""
+        with parquet_errors(self._where, TableError):
+            for _ in self._file.iter_batches(batch_size=_BATCH_ROWS):
+                pass
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""

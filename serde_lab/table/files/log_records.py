@@ -22,7 +22,7 @@ from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
 from serde_lab.merging.survivors import EntryHistory, winners
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.conversion import conform_table
-from serde_lab.records.schema import RecordSchema, type_at
+from serde_lab.records.schema import RecordSchema, find_field, type_at
 from serde_lab.table.files.base_file import RECORD_KEY, with_meta_columns
 from serde_lab.table.files.delete_block import DeletedKeys, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
@@ -90,6 +90,12 @@ def read_log_records(
     rules, form = rules or MergeRules(), form or ArrowForm()
     timeline = timeline or TaskTimeline("read")
     columns = with_meta_columns(schema.data)
+    for name in schema.ordering:
+        if find_field(columns, name) is None:
+            raise TableError(
+                f"{storage.url}: the ordering field {name!r} is no column of the table, so nothing says which"
+                " of two rows of a key is the newer"
+            )
     kinds = tuple(type_at(columns, name) for name in schema.ordering)
     parts: list[_Part] = []
     with timeline.phase("read_base"):

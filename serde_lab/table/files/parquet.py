@@ -195,11 +195,13 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     return len(sample) == 0 or pc.count_distinct(sample).as_py() * 3 <= len(sample)
 
 
-def parquet_file(source: pa.NativeFile) -> pq.ParquetFile:
+def parquet_file(source: pa.NativeFile, verified: bool = False) -> pq.ParquetFile:
     """A Parquet file of any writer. Arrow's default reads INT96, which older Spark releases wrote, as
     nanoseconds, and takes times before 1677 and after 2262 for others.
     """
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        source, coerce_int96_timestamp_unit="us", page_checksum_verification=verified
+    )
 
 
 def check_calendar(footer: pq.FileMetaData, columns: Collection[str] | None, where: str) -> None:

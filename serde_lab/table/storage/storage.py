@@ -247,7 +247,10 @@ class Storage:
 
 
 def _local_root(url: str) -> Path | None:
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as exc:
+        raise UsageError(f"{url!r} is no storage URL: {exc}") from exc
     if not scheme or url.startswith(("/", ".")):
         return Path(url).absolute()
     if scheme == "file":

@@ -40,8 +40,8 @@ from serde_lab.table.validation.inspection import Inspection
 
 
 def check_contents(table: Inspection, deep: bool) -> Iterator[TableFinding]:
-    """All findings in the files of the newest slices; `deep` also decodes log blocks and tests bloom
-    filters."""
+    """All findings in the files of the newest slices; `deep` also decodes all columns and log blocks, and
+    tests bloom filters."""
     if table.view is None:
         return
     for slice_ in table.view.latest_file_slices():
@@ -53,7 +53,9 @@ def check_contents(table: Inspection, deep: bool) -> Iterator[TableFinding]:
 
 def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableFinding]:
     try:
-        reader = BaseFileReader(table.storage, base.path)
+        reader = BaseFileReader(table.storage, base.path, verified=deep)
+        if deep:
+            reader.read_through()
     except LabError as exc:
         yield Kind.BASE_FILE_UNREADABLE.at(base.path, exc.message)
         return
@@ -116,8 +118,13 @@ def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[TableFind
             yield Kind.LOG_DAMAGED.at(
                 log.path, f"at byte {block.offset} of {content.size}: {block.problem}"
             )
-        else:
-            yield from _block(table, f"{log.path} (block at byte {block.offset})", block, deep)
+            continue
+        where = f"{log.path} (block at byte {block.offset})"
+        if table.layout_version == 2 and block.instant != log.instant:
+            yield Kind.LOG_DAMAGED.at(
+                where, f"it is of instant {block.instant}, and its file of {log.instant}"
+            )
+        yield from _block(table, where, block, deep)
 
 
 def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[TableFinding]:
@@ -170,7 +177,14 @@ class RowCheck:
     def _slice(
         self, config: TableConfig, slice_: FileSlice, partition: int
     ) -> Iterator[TableFinding]:
-        wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(config.ordering_fields), *self._lists()]
+        ordering = [
+            name for name in config.ordering_fields if find_field(self._schema, name) is not None
+        ]
+        for name in set(config.ordering_fields) - set(ordering):
+            yield Kind.ORDERING_NULL.at(
+                f"{slice_.paths[0]}: {name}", "the table has no such column"
+            )
+        wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(ordering), *self._lists()]
         reader = FileSliceReader(
             self._table.storage,
             config,
@@ -180,7 +194,7 @@ class RowCheck:
             columns=list(dict.fromkeys(wanted)),
         )
         null_keys = misplaced = wrong_bucket = 0
-        null_ordering = dict.fromkeys(config.ordering_fields, 0)
+        null_ordering = dict.fromkeys(ordering, 0)
         null_elements = dict.fromkeys(self._lists(), 0)
         for batch in reader.batches():
             self.rows += batch.num_rows

@@ -22,7 +22,7 @@ from serde_lab.table.files.file_system_view import (
 from serde_lab.table.index.consistent_hashing import HashingRing
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
-from serde_lab.table.properties import parse_properties
+from serde_lab.table.properties import is_cut, parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.history import LsmHistory
@@ -42,6 +42,8 @@ class Inspection:
     """Completed instant files that cannot be read: path -> why."""
     unreadable_rings: dict[str, str] = field(default_factory=dict)
     """Partitions of consistent hashing without a ring: partition -> why."""
+    is_cut: bool = False
+    """Whether the end of the properties file is missing."""
 
     @classmethod
     def of(cls, storage: Storage) -> Inspection | None:
@@ -52,9 +54,10 @@ class Inspection:
         properties = parse_properties(content.decode(errors="replace"))
         where = storage.describe(PROPERTIES_PATH)
         try:
-            return cls(storage, properties, from_properties(properties, where), None)
+            config = from_properties(properties, where)
+            return cls(storage, properties, config, None, is_cut=is_cut(content))
         except TableError as exc:
-            return cls(storage, properties, None, exc.message)
+            return cls(storage, properties, None, exc.message, is_cut=is_cut(content))
 
     @property
     def layout_version(self) -> int:

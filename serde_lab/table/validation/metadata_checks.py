@@ -27,6 +27,10 @@ _REQUIRED = {
 
 def check_properties(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
+    if table.is_cut:
+        yield Kind.PROPERTY_MISSING.at(
+            PROPERTIES_PATH, "its last line has no end, so properties were cut off"
+        )
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
             yield Kind.PROPERTY_MISSING.at(PROPERTIES_PATH, f"{key} is missing: {effect}")
