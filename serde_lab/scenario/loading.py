@@ -60,7 +60,9 @@ def _read(file: Path) -> dict[str, Any]:
                 f"{file}: is larger than {_MOST_BYTES:,} bytes, which no scenario is"
             )
         text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as exc:
+    except UnicodeDecodeError as exc:
+        raise ScenarioError(f"{file}: is not text in UTF-8, at byte {exc.start}") from exc
+    except OSError as exc:
         raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
     for number, line in enumerate(text.splitlines(), start=1):
         # tomllib takes minutes for a key of 50,000 parts

@@ -398,7 +398,7 @@ def test_one_problem_is_one_line_and_several_are_listed() -> None:
     ("content", "expected"),
     [
         (b"title = ", "mine.toml: is not valid TOML: "),
-        (b"\xff", "mine.toml: cannot be read: "),
+        (b"\xff", "mine.toml: is not text in UTF-8, at byte 0"),
         (
             MINIMAL.replace('"q"', "2024-01-01").encode(),
             "question: found 2024-01-01, a date, which",

@@ -87,6 +87,8 @@ def test_an_unreachable_store_is_a_sentence() -> None:
 
 
 def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'http://\[' is no storage URL"):
+        Storage.open("http://[")
     with pytest.raises(UsageError, match="hdfs"):
         Storage.open("hdfs://somewhere/t")
 

@@ -194,7 +194,7 @@ def _folder(scenario: Scenario, cache: Path, request: Mapping[str, Any]) -> Path
     else:
         label = f"shapes-{data.rows}" if isinstance(data, ShapesData) else "parquet"
     # the scenario's name is left out, so that scenarios which ask for the same rows share the folder
-    return (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
+    return Path(os.path.realpath(cache / "inputs" / f"{label}-{digest[:12]}"))
 
 
 def _request(scenario: Scenario) -> dict[str, Any]:
