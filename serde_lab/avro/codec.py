@@ -23,6 +23,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from fastavro.schema import SchemaParseException
 
 from serde_lab.avro import decoder, encoder
 from serde_lab.avro.source import DamagedError, Source
@@ -114,7 +115,7 @@ def read_single(content: bytes, where: str) -> dict[str, Any]:
     """The record of a one-record container. Raises TableError naming `where` if `content` is not one."""
     try:
         records = list(fastavro.reader(io.BytesIO(content)))
-    except (ValueError, EOFError, KeyError, IndexError, TypeError) as exc:
+    except (ValueError, EOFError, KeyError, IndexError, TypeError, SchemaParseException) as exc:
         raise TableError(
             f"{where}: is not a readable Avro file: {exc or type(exc).__name__}"
         ) from exc

@@ -263,6 +263,23 @@ def _(writer: PlainWriter) -> None:
     writer.storage.replace(timeline.path(timeline.completed()[-1]), b"{not json")
 
 
+@damage("commit-unreadable", cow)
+def _(writer: PlainWriter) -> None:
+    timeline = writer.table.timeline()
+    stats = b'{"partitionToWriteStats": {"": [{"path": {}}]}}'
+    writer.storage.replace(timeline.path(timeline.completed()[-1]), stats)
+
+
+@damage("commit-unreadable", cow)
+def _(writer: PlainWriter) -> None:
+    """The schema that the file begins with has lost a name."""
+    timeline = writer.table.timeline()
+    path = timeline.path(timeline.completed()[-1])
+    content = writer.storage.get(path)
+    assert b'"name"' in content
+    writer.storage.replace(path, content.replace(b'"name"', b'"nam~"', 3))
+
+
 @damage("commit-misnamed", cow)
 def _(writer: PlainWriter) -> None:
     timeline = writer.table.timeline()
@@ -356,6 +373,16 @@ def _(writer: PlainWriter) -> None:
 @damage("stray-parquet", cow)
 def _(writer: PlainWriter) -> None:
     writer.storage.put_new("part-0000.parquet", writer.storage.get(newest(writer)))
+
+
+@damage("file-rows-differ", cow)
+def _(writer: PlainWriter) -> None:
+    path = newest(writer)
+    content = pa.BufferReader(writer.storage.get(path))
+    with pq.ParquetFile(content) as file, pa.BufferOutputStream() as out:
+        rows = file.read().slice(1)
+        pq.write_table(rows.replace_schema_metadata(file.metadata.metadata), out)
+        writer.storage.replace(path, out.getvalue().to_pybytes())
 
 
 @damage("base-file-unreadable", cow)

@@ -283,10 +283,10 @@ class BaseFileReader:
         }
 
     def read_through(self) -> None:
-        """Decode every page once. Raises TableError for one that cannot be."""
+        """Decode every page once. Raises TableError for one that cannot be, or a text that is not UTF-8."""
         with parquet_errors(self._where, TableError):
-            for _ in self._file.iter_batches(batch_size=_BATCH_ROWS):
-                pass
+            for batch in self._file.iter_batches(batch_size=_BATCH_ROWS):
+                batch.validate(full=True)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""

@@ -316,10 +316,12 @@ class WriteStat:
         values.setdefault("path", "")
         if values.get("logFiles") is not None:
             values["logFiles"] = tuple(values["logFiles"])
+        if not all(isinstance(v, _STAT_FIELDS[k] or object) for k, v in values.items()):
+            raise TypeError(f"a write stat has values of another kind: {values}")
         return cls(**values)
 
 
-_STAT_FIELDS = tuple(f.name for f in fields(WriteStat))
+_STAT_FIELDS = {f.name: {"str": str, "int": int}.get(str(f.type)) for f in fields(WriteStat)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,17 +370,16 @@ class CommitMetadata:
             return cls("UNKNOWN")
         is_json = content[:1] == b"{"
         record = json_object(content, f"{where}:") if is_json else read_single(content, where)
-        stats = _stats(record.get("partitionToWriteStats") or {})
-        replaced = record.get("partitionToReplaceFileIds")
-        return cls(
-            operation_type=record.get("operationType") or "UNKNOWN",
-            write_stats=tuple(stats),
-            extra_metadata=record.get("extraMetadata") or {},
-            compacted=bool(record.get("compacted")),
-            replaced_file_ids=(
-                None if replaced is None else {p: tuple(ids) for p, ids in replaced.items()}
-            ),
+        operation, replaced = (
+            record.get(k) for k in ("operationType", "partitionToReplaceFileIds")
         )
+        try:
+            stats = tuple(_stats(record.get("partitionToWriteStats") or {}))
+            gone = None if replaced is None else {p: tuple(ids) for p, ids in replaced.items()}
+            extra = dict(record.get("extraMetadata") or {})
+        except (TypeError, ValueError, AttributeError) as exc:
+            raise TableError(f"{where}: has a value of another kind than a commit's") from exc
+        return cls(operation or "UNKNOWN", stats, extra, bool(record.get("compacted")), gone)
 
 
 def _stats(by_partition: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterable[WriteStat]:

@@ -59,6 +59,12 @@ def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableF
     except LabError as exc:
         yield Kind.BASE_FILE_UNREADABLE.at(base.path, exc.message)
         return
+    stat = table.base_stats.get(base.path)
+    # a file of the size that its commit states is the committed one, however its rows were counted
+    other = stat is not None and base.size_bytes != stat.fileSizeInBytes != 0
+    if stat is not None and other and stat.numWrites != reader.rows:
+        detail = f"it has {reader.rows} rows; instant {base.instant} wrote {stat.numWrites}"
+        yield Kind.FILE_ROWS_DIFFER.at(base.path, detail)
     yield from _types(table, base.path, data_schema(reader.schema), reader.physical_types)
     footer = reader.footer
     if BLOOM_KEY not in footer:
@@ -172,6 +178,8 @@ class RowCheck:
                 yield from self._slice(config, slice_, len(partitions) - 1)
             except LabError as exc:
                 yield Kind.ROWS_UNREADABLE.at(slice_.paths[0], exc.message)
+            except UnicodeDecodeError:
+                yield Kind.ROWS_UNREADABLE.at(slice_.paths[0], "a key is not text in UTF-8")
         yield from self._doubled(partitions)
 
     def _slice(

@@ -108,6 +108,10 @@ class Kind(Enum):
         "the file is not the one that was committed, or was appended to or cut since",
         "compare the rows with their source; restore the file if it was cut",
     )
+    FILE_ROWS_DIFFER = _rows(
+        "rows that were committed are gone, or there are others, and readers say nothing",
+        "restore the file, or roll back the instant that wrote it",
+    )
     BASE_FILE_DOUBLED = _rows(
         "hudi-rs fails; Apache Hudi reads one of the two files, not always the committed one",
         "delete the file that the commit does not name",

@@ -26,7 +26,13 @@ from serde_lab.table.properties import is_cut, parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.history import LsmHistory
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
+from serde_lab.table.timeline.timeline import (
+    WRITE_ACTIONS,
+    CommitMetadata,
+    Instant,
+    Timeline,
+    WriteStat,
+)
 
 
 @dataclass
@@ -102,6 +108,12 @@ class Inspection:
             except LabError as exc:
                 self.unreadable[path] = exc.message
         return found
+
+    @cached_property
+    def base_stats(self) -> dict[str, WriteStat]:
+        """What the commits state of each base file, by path."""
+        stats = (stat for metadata in self.commits.values() for stat in metadata.write_stats)
+        return {stat.path: stat for stat in stats if not stat.is_log}
 
     @cached_property
     def history(self) -> set[str] | None:
