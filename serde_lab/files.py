@@ -39,17 +39,23 @@ def write_whole(path: Path, data: bytes) -> None:
 def read_json(path: Path) -> Any:
     """The value in a JSON file. Raises OSError, and ValueError in words for what is not JSON.
 
-    NaN and infinity are not, and no file of the lab holds a number of thousands of digits.
+    NaN and infinity are not, and no file of the lab holds a whole number of more than 64 bits.
     """
     data = path.read_bytes()
     try:
-        return json.loads(data, parse_constant=refuse_constant)
+        return json.loads(data, parse_constant=refuse_constant, parse_int=_whole)
     except json.JSONDecodeError as exc:
         raise ValueError(f"it is not JSON, at line {exc.lineno}: {exc.msg}") from exc
     except UnicodeDecodeError as exc:
         raise ValueError(f"it is not text in UTF-8, at byte {exc.start}") from exc
     except RecursionError as exc:
         raise ValueError("its values are nested too deeply") from exc
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) >= 1 << 64:
+        raise ValueError(f"a number has more than 64 bits: {digits[:25]}")
+    return int(digits)
 
 
 def shape_problem(shape: type[BaseModel], value: object) -> str:

@@ -106,6 +106,7 @@ class _Aspect(BaseModel):
     peer: str
     more: str
     verdict: str
+    metrics: list[str] = []
 
 
 class _Way(BaseModel):

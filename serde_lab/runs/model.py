@@ -382,9 +382,11 @@ def _commit(value: object) -> int | None:
 
 
 def check_value(what: str, value: float) -> None:
-    """Raises ValueError for a value that no measurement gives: negative or not finite."""
+    """Raises ValueError for a value that no measurement gives: negative, not finite or beyond 64 bits."""
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{what} is {value}, and a measured value is finite and not negative")
+    if value >= 1 << 64:
+        raise ValueError(f"{what} is {value}, more than any measurement gives")
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:

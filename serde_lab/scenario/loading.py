@@ -20,6 +20,7 @@ from serde_lab.scenario.consistency import check
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, dotted, listed, of_validation, refuse, suggestion
 from serde_lab.scenario.sweep import (
+    MOST_PARTS,
     SweepPoint,
     apply_overrides,
     parse_override,
@@ -29,7 +30,7 @@ from serde_lab.scenario.sweep import (
 )
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_MOST_BYTES, _MOST_PARTS = 1 << 20, 100
+_MOST_BYTES = 1 << 20
 
 
 def load_scenario(
@@ -66,8 +67,8 @@ def _read(file: Path) -> dict[str, Any]:
         raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
     for number, line in enumerate(text.splitlines(), start=1):
         # tomllib takes minutes for a key of 50,000 parts
-        if line.partition("=")[0].count(".") > _MOST_PARTS:
-            raise ScenarioError(f"{file}: line {number} has a key of more than {_MOST_PARTS} parts")
+        if line.partition("=")[0].count(".") > MOST_PARTS:
+            raise ScenarioError(f"{file}: line {number} has a key of more than {MOST_PARTS} parts")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:

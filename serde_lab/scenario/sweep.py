@@ -29,12 +29,18 @@ from serde_lab.scenario.sections import Shapes, ShapesData
 _BARE_WORD = re.compile(r"[A-Za-z0-9_./*~-]+")
 
 
+MOST_PARTS = 100
+"""Of a key, in a file and in an override."""
+
+
 def parse_override(text: str) -> tuple[str, Any]:
     """Split `key=value` and read the value. Raises ScenarioError."""
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not equals or not key or not value:
         raise ScenarioError(f"--set {text}: expected KEY=VALUE, such as measure.rounds=3")
+    if key.count(".") > MOST_PARTS:
+        raise ScenarioError(f"--set {key[:60]}…: is a key of more than {MOST_PARTS} parts")
     return key, _value(key, value)
 
 

@@ -353,6 +353,7 @@ def test_a_run_file_that_was_edited_is_named(tmp_path: Path, change: dict[str, o
         ({"environment": {"cpu": {"cores": "two"}}}, "environment"),
         ({"ways": [{}]}, "ways.0.arm"),
         ({"seed": math.nan}, "NaN is not JSON"),
+        ({"seed": 10**30}, "more than 64 bits"),
     ],
     ids=str,
 )
@@ -416,6 +417,7 @@ def test_values_that_cannot_be_are_refused_by_name(
     [
         ("samples.jsonl", '"metric": "seconds"', '"metric": 7', "metric is 7, which is not a text"),
         ("samples.jsonl", '"phase": "map.encode"', '"phase": []', "phase is []"),
+        ("samples.jsonl", '"value": 2.0', '"value": 1e308', "more than any measurement gives"),
         ("samples.jsonl", '"cell": "r01-pickle"', '"cell": {}', "cell is {}"),
         (
             "samples.jsonl",
