@@ -123,7 +123,8 @@ def parquet_errors(where: str, error: type[LabError]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as exc:
-        raise error(f"{where}: is not a readable Parquet file: {exc}") from exc
+        why = " ".join(str(exc).split())  # Arrow's words may have several lines
+        raise error(f"{where}: is not a readable Parquet file: {why}") from exc
 
 
 def first_invalid(array: pa.Array, check: Callable[[pa.Array], object]) -> int:

@@ -401,6 +401,13 @@ def test_repeated_keys_are_counted_by_all_columns(tmp_path: Path) -> None:
     assert repeated_keys([file], ["a"], [file]) == 2
 
 
+def test_keys_that_duckdb_cannot_count_are_a_fault_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "damaged.parquet"
+    file.write_bytes(b"PAR1" * 10)
+    with pytest.raises(DataError, match=r"damaged\.parquet: DuckDB cannot count the keys: \w"):
+        repeated_keys([file], ["id"])
+
+
 def test_a_folders_name_is_no_column_of_the_users_rows(tmp_path: Path) -> None:
     files = []
     for number in (1, 2):

@@ -190,9 +190,14 @@ def _quoted(columns: Iterable[str]) -> str:
 
 def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any]) -> int:
     """The one number that DuckDB answers; each group of files is an argument of the query."""
-    with duckdb.connect(config=config) as connection:
-        row = connection.execute(query, [[str(file) for file in files] for files in groups])
-        return int(row.fetchall()[0][0])
+    named = [[str(file) for file in files] for files in groups]
+    try:
+        with duckdb.connect(config=config) as connection:
+            return int(connection.execute(query, named).fetchall()[0][0])
+    except duckdb.Error as exc:
+        more = " and other files" if sum(map(len, named)) > 1 else ""
+        why = str(exc).splitlines()[0]
+        raise DataError(f"{named[0][0]}{more}: DuckDB cannot count the keys: {why}") from exc
 
 
 def _some(rows: ParquetRows, key: str, path: str) -> None:
