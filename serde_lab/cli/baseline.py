@@ -76,8 +76,11 @@ def list_(
     from serde_lab.gate.baseline.store import list_baselines
     from serde_lab.gate.output.list_pages import render_baselines
 
-    entries = list_baselines(baselines or results / "baselines")
+    folder = baselines or results / "baselines"
+    entries = list_baselines(folder)
     emit(render_baselines(entries, format))
+    if not entries:
+        say(f"serde-lab: there is no baseline under {folder}")
     return 0
 
 

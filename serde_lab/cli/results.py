@@ -65,6 +65,8 @@ def list_(
             ],
             format,
         )
+        if not entries:
+            say(f"serde-lab: there is no run under {results}")
         return 0
     from serde_lab.scenario.loading import list_scenarios
 

@@ -60,6 +60,21 @@ def test_a_name_that_is_too_long(arguments: tuple[str, ...], call: Call) -> None
     assert len(said.sentence) < 400
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("list", "--runs", "--results"), "there is no run under nowhere"),
+        (("baseline", "list", "--baselines"), "there is no baseline under nowhere"),
+    ],
+    ids=["runs", "baselines"],
+)
+def test_an_empty_list_says_where_it_looked(
+    command: tuple[str, ...], words: str, call: Call
+) -> None:
+    said = call(*command, "nowhere")
+    assert (said.status, words in said.sentence) == (0, True)
+
+
 def test_a_run_whose_name_is_too_long(call: Call) -> None:
     assert "File name too long" in call("show", LONG).sentence
 
