@@ -45,6 +45,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns
 from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
+from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bloom_lookup import check_no_other_index
@@ -85,6 +86,9 @@ class PreparedWrite:
         if options.operation is Operation.DELETE_PARTITION:
             return cls._without_rows(storage, options)
         optimism = Optimism.of(options, storage)
+        if options.operation is not Operation.UPSERT_PREPPED:
+            # a read may have returned them; Apache Hudi leaves them out, too
+            source = pa.schema([field for field in source if field.name not in META_NAMES])
         schema = record_schema(source, options)
         folders = key_generator(schema, options).folders_by_text
         if options.table.is_mor:

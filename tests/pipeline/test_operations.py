@@ -161,6 +161,17 @@ def test_names_that_spark_cannot_distinguish_are_refused(
     assert not (table.path / ".hoodie").exists()
 
 
+@pytest.mark.parametrize("operation", ["upsert", "delete", "insert_overwrite_table"])
+def test_meta_columns_of_a_read_are_left_out(operation: str, tmp_path: Path) -> None:
+    """A read by Apache Hudi returns them, and so does one by the lab that asks for them."""
+    table = LabTable(tmp_path)
+    table.upsert(FIRST)
+    read = plan_snapshot(table.table).read()
+    assert "_hoodie_record_key" in read.schema.names
+    table.write(operation, read.slice(3))
+    table.check()
+
+
 @pytest.mark.parametrize("options", [SIMPLE, SIMPLE | MOR, BUCKETS])
 def test_an_inserted_key_that_is_stored_already_is_there_twice(
     options: dict[str, str | None], tmp_path: Path
