@@ -101,6 +101,14 @@ def test_a_file_url_is_a_local_folder(tmp_path: Path) -> None:
     assert storage.local_path("x") == tmp_path / "a b" / "x"
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b"])
+def test_a_url_does_not_end_at_a_mark(name: str, tmp_path: Path) -> None:
+    """Apache Hudi takes both for characters of the path; without what follows, tables would become one."""
+    storage = Storage.open(f"file://{tmp_path}/{name}/t")
+    assert storage.local_path("x") == tmp_path / name / "t" / "x"
+    assert Storage.open(f"s3://lake/{name}/t", region="x").connection.prefix == f"{name}/t"
+
+
 def test_looking_at_a_folder_does_not_make_it(tmp_path: Path) -> None:
     storage = Storage.open(tmp_path / "a" / "b")
     assert storage.get_if_present("x") is None

@@ -100,7 +100,7 @@ class Storage:
                 rest = {k: v for k, v in self.options.items() if k != "client_options"}
                 try:
                     connect: Any = from_url  # its overloads name one store each
-                    self._connected = connect(self.url, client_options=client, **rest)
+                    self._connected = connect(_literal(self.url), client_options=client, **rest)
                 except (BaseError, ValueError) as exc:
                     raise StorageError(f"{self.url}: cannot be opened: {_first_line(exc)}") from exc
         return self._connected
@@ -254,13 +254,18 @@ def _local_root(url: str) -> Path | None:
     if not scheme or url.startswith(("/", ".")):
         return Path(url).absolute()
     if scheme == "file":
-        return Path(unquote(urlsplit(url).path)).absolute()
+        return Path(unquote(urlsplit(_literal(url)).path)).absolute()
     if scheme in ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory"):
         return None
     raise UsageError(
         f"storage URL {url!r} has the scheme {scheme!r}; known are file, s3, s3a, gs, az, abfs, abfss and"
         " memory"
     )
+
+
+def _literal(url: str) -> str:
+    """`url` where # and ? are of its path, as for Apache Hudi; others would cut the path there."""
+    return url.replace("#", "%23").replace("?", "%3F")
 
 
 def _stored_file(entry: Mapping[str, Any]) -> StoredFile:
