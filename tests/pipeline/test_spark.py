@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -256,6 +257,20 @@ def test_frames_cross_whatever_offsets_the_session_has(
         assert spark.conf.get(wide) == "true"
     finally:
         spark.conf.unset(wide)
+
+
+def test_writes_that_overlap_leave_the_sessions_settings(spark: SparkSession) -> None:
+    from serde_lab.pipeline.spark.exchange import BATCH_ROWS, setting
+
+    before = spark.conf.get(BATCH_ROWS)
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(setting(spark, BATCH_ROWS, 5))
+        second.enter_context(setting(spark, BATCH_ROWS, 6))
+        with setting(spark, BATCH_ROWS, 7):
+            first.close()
+            assert spark.conf.get(BATCH_ROWS) == "7"
+        assert spark.conf.get(BATCH_ROWS) == "6"
+    assert spark.conf.get(BATCH_ROWS) == before
 
 
 def test_the_jvm_finds_no_bucket_where_its_text_may_have_no_exponent(spark: SparkSession) -> None:

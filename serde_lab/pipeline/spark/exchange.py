@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -241,15 +242,31 @@ def _frames_at_once(plan: WritePlan, rows: int) -> int:
     return max(1, min(rows, _FEW_FRAMES)) if per_frame != 1 else rows
 
 
+_HELD: dict[tuple[int, str], tuple[str, dict[object, str]]] = {}
+"""By session and setting: its value before, and the values that writes hold now, the newest last."""
+_CHANGING = threading.Lock()
+
+
 @contextmanager
 def setting(spark: SparkSession, name: str, value: int | str) -> Iterator[None]:
-    """Give one of Spark SQL's settings another value, and restore it afterwards."""
-    before = str(spark.conf.get(name))  # Spark's default if nobody has set it
-    spark.conf.set(name, str(value))
+    """Give one of Spark SQL's settings another value, and restore it afterwards.
+
+    Writes in several threads of a session may overlap: the last one to end restores what the first found.
+    """
+    key, mine = (int(spark._jsparkSession.hashCode()), name), object()
+    with _CHANGING:
+        # Spark's default if nobody has set it
+        before, held = _HELD.setdefault(key, (str(spark.conf.get(name)), {}))
+        spark.conf.set(name, str(value))
+        held[mine] = str(value)
     try:
         yield
     finally:
-        spark.conf.set(name, before)
+        with _CHANGING:
+            del held[mine]
+            if not held:
+                del _HELD[key]
+            spark.conf.set(name, next(reversed(held.values()), before))
 
 
 def batches_of(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
