@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.files import lock_file, read_json, shape_problem, write_whole
+from serde_lab.files import lock_file, read_json, write_whole
 from serde_lab.runs.model import (
     FORMAT_VERSION,
     Check,
@@ -29,7 +29,6 @@ from serde_lab.runs.model import (
     read_lines,
     read_samples,
 )
-from serde_lab.scenario.model import Scenario
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 SEARCH_FILE = "search.json"
@@ -38,92 +37,6 @@ LATEST = "latest"
 
 _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
 """CPU clocks and threads may exceed the slots a little: at most 1.08 times was ever seen."""
-
-
-class _Swept(BaseModel):
-    arm: str
-
-
-class _Candidate(BaseModel):
-    start: str
-    name: str
-    factor: str
-    settings: dict[str, str]
-
-
-class _Options(BaseModel):
-    rows_per_frame: int | None = None
-
-
-class _Arm(BaseModel):
-    options: _Options | None = None
-    fairness: dict[str, str] | None = None
-    swept: _Swept | None = None
-    candidate: _Candidate | None = None
-
-
-class _Path(BaseModel):
-    about: str
-    steps: list[tuple[str, str]]
-
-
-class _Session(BaseModel):
-    arms: list[str]
-    settings: dict[str, str]
-
-
-class _Case(BaseModel):
-    name: str
-    group: str
-    rows: int
-    columns: int
-    type: str
-    string_share: float | None
-
-
-class _Point(BaseModel):
-    value: float | str | None
-    rows: dict[str, int]
-
-
-class _StatedSettings(BaseModel):
-    rows: dict[str, int] = {}
-    operations: dict[str, str] = {}
-    tables: dict[str, str] = {}
-    different_keys: dict[str, int | None] = {}
-    overrides: dict[str, str] = {}
-    conf: dict[str, str] = {}
-    write_options: dict[str, dict[str, str]] = {}
-    topologies: dict[str, _Path] = {}
-    sessions: list[_Session] = []
-    cases: list[_Case] = []
-    points: list[_Point] = []
-
-
-class _Aspect(BaseModel):
-    name: str
-    ours: str
-    peer: str
-    more: str
-    verdict: str
-    metrics: list[str] = []
-
-
-class _Way(BaseModel):
-    arm: str
-    table: str
-    lacks: list[str]
-
-
-class _Stated(BaseModel):
-    """What readers take from `run.json` without looking; runs of older versions lack some of it."""
-
-    arms: list[_Arm]
-    settings: _StatedSettings = _StatedSettings()
-    code_version: dict[str, str | bool | dict[str, str] | None] = {}
-    likeness: list[_Aspect] = []
-    ways: list[_Way] = []
-    format_likeness: list[dict[str, str]] = []
 
 
 def load_header(path: Path) -> RunHeader:
@@ -144,34 +57,13 @@ def load_header(path: Path) -> RunHeader:
         header = RunHeader.model_validate(value)
     except ValidationError as exc:
         first = exc.errors()[0]
-        raise RunError(_of_key(file, first["loc"], first["msg"])) from exc
-    if problem := shape_problem(_Stated, value):
-        raise RunError(f"{file}, {problem}")
-    _check_scenario(file, header.scenario_content)
+        key = ".".join(str(part) for part in first["loc"])
+        raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
     if header.digests and header.digests.get(RUN_FILE, found := digest_of_header(value)) != found:
         raise RunError(f"{file} was changed after the measurement: it no longer has its digest")
     if header.state == "running" and not _is_locked(path / SAMPLES_FILE):
         return header.model_copy(update={"state": "interrupted"})
     return header
-
-
-def _check_scenario(file: Path, content: Mapping[str, Any]) -> None:
-    """Raises RunError for a value of another kind than a scenario's; other versions have other words."""
-    try:
-        text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
-        Scenario.model_validate_json(text)
-    except ValidationError as exc:
-        for error in exc.errors():
-            kind, place = error["type"], ("scenario_content", *error["loc"])
-            if kind.endswith("_type") or kind in _NO_VALUES or (kind == "missing" and place[2:]):
-                raise RunError(_of_key(file, place, error["msg"])) from exc
-
-
-_NO_VALUES = {"finite_number", "greater_than", "greater_than_equal"}
-
-
-def _of_key(file: Path, place: tuple[int | str, ...], problem: str) -> str:
-    return f"{file}, key {'.'.join(map(str, place))!r}: {problem}"
 
 
 def load_run(path: Path) -> Run:

@@ -352,7 +352,7 @@ def _check_not_lost(storage: Storage) -> None:
 
 def _config_in(properties: bytes, where: str) -> TableConfig:
     if is_cut(properties):
-        raise TableError(f"{where}: its last line has no end, so properties were cut off")
+        raise TableError(f"{where}: its last line is cut off, and properties may be missing")
     return from_properties(parse_properties(properties.decode(errors="replace")), where)
 
 

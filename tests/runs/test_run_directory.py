@@ -342,22 +342,13 @@ def test_a_run_file_that_was_edited_is_named(tmp_path: Path, change: dict[str, o
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"scenario_content": {"measure": "1"}}, "scenario_content.measure"),
-        ({"scenario_content": {"arm": [{"name": {}}]}}, "scenario_content.arm.0.name"),
-        ({"scenario_content": {"arm": [{}]}}, "scenario_content.arm.0.name"),
-        ({"scenario_content": {"commit": [{"rows": -1}]}}, "scenario_content.commit.0.rows"),
-        ({"settings": {"rows": {"1": "many"}}}, "settings.rows.1"),
-        ({"settings": {"topologies": {"bucket": {}}}}, "settings.topologies.bucket.about"),
-        ({"arms": [{"arm": "a", "options": {"rows_per_frame": []}}]}, "rows_per_frame"),
-        ({"arms": [{"arm": "a", "swept": {"value": 1}}]}, "arms.0.swept.arm"),
         ({"environment": {"cpu": {"cores": "two"}}}, "environment"),
-        ({"ways": [{}]}, "ways.0.arm"),
         ({"seed": math.nan}, "NaN is not JSON"),
         ({"seed": 10**30}, "more than 64 bits"),
     ],
     ids=str,
 )
-def test_an_older_run_file_is_looked_at_key_by_key(
+def test_a_value_in_a_run_file_without_digest_is_named(
     tmp_path: Path, change: dict[str, object], key: str
 ) -> None:
     path = small_run(tmp_path)
@@ -367,15 +358,6 @@ def test_an_older_run_file_is_looked_at_key_by_key(
         load_header(path)
     assert f"{file}" in caught.value.message
     assert key in caught.value.message
-
-
-def test_what_other_versions_say_of_a_scenario_is_no_damage(tmp_path: Path) -> None:
-    path = small_run(tmp_path)
-    content = {"arm": [{"name": "a", "strategy": "gone", "kept": 1}], "measure": {"exchange": "x"}}
-    file = path / "run.json"
-    change = {"digests": None, "scenario_content": content}
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    assert load_header(path).scenario_content == content
 
 
 def test_a_run_that_was_killed_is_given_no_digests(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def _(writer: PlainWriter) -> None:
     path = timeline.path(timeline.completed()[-1])
     content = writer.storage.get(path)
     assert b'"name"' in content
-    writer.storage.replace(path, content.replace(b'"name"', b'"nam~"', 3))
+    writer.storage.replace(path, content.replace(b'"name"', b'"----"', 3))
 
 
 @damage("commit-misnamed", cow)
@@ -447,7 +447,7 @@ def _(writer: PlainWriter) -> None:
     path = writer.table.view().latest_file_slices()[0].log_files[0].path
     content = writer.storage.get(path)
     assert b'"fields"' in content
-    writer.storage.replace(path, content.replace(b'"fields"', b'"fiel~s"'))
+    writer.storage.replace(path, content.replace(b'"fields"', b'"------"'))
 
 
 @damage("log-unsupported", mor)

@@ -29,7 +29,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
     if table.is_cut:
         yield Kind.PROPERTY_MISSING.at(
-            PROPERTIES_PATH, "its last line has no end, so properties were cut off"
+            PROPERTIES_PATH, "its last line is cut off, and properties may be missing"
         )
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
