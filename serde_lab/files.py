@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from pydantic import BaseModel, ValidationError
-
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by a file with `data`; neither a reader nor a crash leaves half of it.
@@ -56,18 +54,6 @@ def _whole(digits: str) -> int:
     if len(digits) > 20 or abs(int(digits)) >= 1 << 64:
         raise ValueError(f"a number has more than 64 bits: {digits[:25]}")
     return int(digits)
-
-
-def shape_problem(shape: type[BaseModel], value: object) -> str:
-    """The key in a JSON value whose own is of another kind than `shape` states; "" if there is none."""
-    # pydantic refuses lone surrogates, as in a path that is not UTF-8: they are texts like others
-    text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-    try:
-        shape.model_validate_json(text, strict=True)
-    except ValidationError as exc:
-        first = exc.errors()[0]
-        return f"key {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
-    return ""
 
 
 def refuse_constant(name: str) -> NoReturn:

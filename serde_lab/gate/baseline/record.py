@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.files import read_json, shape_problem, write_whole
+from serde_lab.files import read_json, write_whole
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.measure.metrics import DETAIL_PREFIX, metric
 from serde_lab.runs.model import check_value
@@ -226,6 +226,18 @@ class _Document(BaseModel):
     events: list[_Event]
 
 
+def _shape_problem(document: object) -> str:
+    """The key in a baseline file whose value is of another kind than `_Document` states; "" for none."""
+    # pydantic refuses lone surrogates, as in a path that is not UTF-8: they are texts like others
+    text = json.dumps(document, ensure_ascii=False).encode(errors="replace")
+    try:
+        _Document.model_validate_json(text, strict=True)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        return f"key {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
+    return ""
+
+
 def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """One baseline of a file; raises RunError that lists the existing ones."""
     record: dict[str, Any] | None = document["baselines"].get(name)
@@ -246,7 +258,7 @@ def read_document(file: Path) -> dict[str, Any]:
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FILE_FORMAT:
         raise RunError(f"{file} has format_version {version!r}, and expected is {FILE_FORMAT}")
-    if problem := shape_problem(_Document, document):
+    if problem := _shape_problem(document):
         raise RunError(f"{file} is damaged, {problem}")
     return dict(document)
 
