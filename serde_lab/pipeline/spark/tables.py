@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """Write `df` to the Hudi table at `path` (a folder or a URL); returns the commit.
 
+    Meta columns that a read returned are left out, as by Apache Hudi; only upsert_prepped takes them.
+
     Table services run after the commit, which remains if one of them raises: cleaning and archiving unless
     the options turn them off, and compaction if `hoodie.compact.inline` is true.
 
