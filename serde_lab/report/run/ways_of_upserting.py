@@ -307,8 +307,11 @@ def _aspects(facts: RunValues) -> Table | None:
     )
     keys = ("name", "hudi", "delta", "iceberg")
     rows = tuple(
-        tuple(Cell(text, text, header=key == "name") for key, text in zip(keys, texts, strict=True))
-        for texts in ([str(one.get(key, "not stated")) for key in keys] for one in aspects)
+        tuple(
+            Cell(text := str(one.get(key, "not stated")), text, header=key == "name")
+            for key in keys
+        )
+        for one in aspects
     )
     caption = "What this pipeline and MERGE INTO of other formats do alike, and what not"
     return Table("format-likeness", caption, columns, rows, sortable=False)
