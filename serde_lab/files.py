@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from serde_lab.errors import RunError
+
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by a file with `data`; neither a reader nor a crash leaves half of it.
@@ -48,6 +50,23 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"it is not text in UTF-8, at byte {exc.start}") from exc
     except RecursionError as exc:
         raise ValueError("its values are nested too deeply") from exc
+
+
+def read_versioned(path: Path, version: int) -> dict[str, Any]:
+    """The object in a JSON file of the lab's whose `format_version` is `version`.
+
+    Raises FileNotFoundError, and RunError if it cannot be read or has another version.
+    """
+    try:
+        found = read_json(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as exc:
+        raise RunError(f"{path} cannot be read: {exc}") from exc
+    its = found.get("format_version") if isinstance(found, dict) else None
+    if its != version:
+        raise RunError(f"{path} has format_version {its!r}, and this serde_lab reads {version}")
+    return dict(found)
 
 
 def _whole(digits: str) -> int:

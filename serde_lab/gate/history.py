@@ -17,7 +17,7 @@ import numpy as np
 
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
-from serde_lab.files import read_json, write_whole
+from serde_lab.files import read_versioned, write_whole
 from serde_lab.gate.compare.comparability import arms_differ, instruments_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
@@ -280,14 +280,9 @@ def acknowledged(folder: Path, scenario: str) -> tuple[Acknowledgement, ...]:
     """The acknowledged changes of a scenario; raises RunError if the file is damaged."""
     file = folder / f"{scenario}.json"
     try:
-        document = read_json(file)
+        document = read_versioned(file, FILE_FORMAT)
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError) as exc:
-        raise RunError(f"{file} cannot be read: {exc}") from exc
-    version = document.get("format_version") if isinstance(document, dict) else None
-    if version != FILE_FORMAT:
-        raise RunError(f"{file} has format_version {version!r}, and expected is {FILE_FORMAT}")
     try:
         found = tuple(Acknowledgement(**entry) for entry in document["changes"])
     except (KeyError, TypeError):

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from serde_lab.errors import RunError
-from serde_lab.files import read_json, write_whole
+from serde_lab.files import read_versioned, write_whole
 
 POOL_FORMAT = 1
 SECONDS = "seconds"
@@ -171,12 +171,7 @@ def _row(one: PoolRound) -> list[float | None]:
 def read_pool(file: Path) -> Pool:
     """Read a pool; raises RunError if the file is missing, damaged or of another format version."""
     try:
-        document = read_json(file)
-        if document["format_version"] != POOL_FORMAT:
-            raise RunError(
-                f"{file} has format_version {document['format_version']!r}, and expected is "
-                f"{POOL_FORMAT}"
-            )
+        document = read_versioned(file, POOL_FORMAT)
         arms = {
             arm: dict[str, tuple[PoolRound, ...]]() for arm in ("", *document.get("beside", ()))
         }

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.files import lock_file, read_json, write_whole
+from serde_lab.files import lock_file, read_versioned, write_whole
 from serde_lab.runs.model import (
     FORMAT_VERSION,
     Check,
@@ -43,16 +43,9 @@ def load_header(path: Path) -> RunHeader:
     """`run.json` of a run directory. Raises RunError if it is missing, damaged or of another version."""
     file = path / RUN_FILE
     try:
-        value = read_json(file)
+        value = read_versioned(file, FORMAT_VERSION)
     except FileNotFoundError:
         raise RunError(f"{path} is no run: it has no {RUN_FILE}") from None
-    except (OSError, ValueError) as exc:
-        raise RunError(f"{file} cannot be read: {exc}") from exc
-    version = value.get("format_version") if isinstance(value, dict) else None
-    if version != FORMAT_VERSION:
-        raise RunError(
-            f"{file} has format_version {version!r}, and this serde_lab reads {FORMAT_VERSION}"
-        )
     try:
         header = RunHeader.model_validate(value)
     except ValidationError as exc:

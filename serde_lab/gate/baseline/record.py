@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.files import read_json, write_whole
+from serde_lab.files import read_versioned, write_whole
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.measure.metrics import DETAIL_PREFIX, metric
 from serde_lab.runs.model import check_value
@@ -250,17 +250,12 @@ def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str
 def read_document(file: Path) -> dict[str, Any]:
     """Read a baseline file; raises RunError if it is missing, damaged or of another format version."""
     try:
-        document = read_json(file)
+        document = read_versioned(file, FILE_FORMAT)
     except FileNotFoundError:
         raise RunError(f"there is no baseline file {file}", "baseline save RUN makes one") from None
-    except (OSError, ValueError) as exc:
-        raise RunError(f"{file} cannot be read: {exc}") from exc
-    version = document.get("format_version") if isinstance(document, dict) else None
-    if version != FILE_FORMAT:
-        raise RunError(f"{file} has format_version {version!r}, and expected is {FILE_FORMAT}")
     if problem := _shape_problem(document):
         raise RunError(f"{file} is damaged, {problem}")
-    return dict(document)
+    return document
 
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
