@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,16 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WriteStat
 from tests.faults.killed_driver import StepStorage
 from tests.faults.other_writes import (
     AFTER,
     BEFORE,
+    OPERATION,
     ROWS,
     STATE,
     STEP3,
@@ -123,6 +127,59 @@ def test_an_attempt_of_mini_batches_that_dies_between_them_is_never_seen(tmp_pat
     check_file_groups(storage)
     upsert(storage, NEXT, COW, options=STEP3)
     check_readers(storage, seen_after(AFTER["mini-batches"], NEXT))
+
+
+class _DiesAtAFile(StepStorage):
+    """With the executor, so that what the task received is made again."""
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if step in ("+base file", "+log file") and step in self.steps:
+            raise StorageError("the executor dies")
+
+
+class _InOtherOrder(InProcessExchange):
+    """The first attempt writes one file, and the second has the rows in another order, as a source with a
+    shuffle gives them."""
+
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
+        dying = replace(plan, storage=_DiesAtAFile.open(plan.storage.url))
+        with pytest.raises(StorageError, match="dies"):
+            super().run(dying)
+        (rows,) = (pa.Table.from_batches(one) for one in self.partitions)
+        backwards = rows.take(pa.array(range(len(rows))[::-1]))
+        return InProcessExchange([backwards.to_batches()]).run(plan)
+
+
+_TWO_ROWS_A_FILE = {
+    "hoodie.copyonwrite.insert.auto.split": "false",
+    "hoodie.copyonwrite.insert.split.size": "2",
+    "hoodie.parquet.small.file.limit": "0",
+    "hoodie.insert.shuffle.parallelism": "1",
+}
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "insert_overwrite"])
+@pytest.mark.parametrize("topology", ["state", "bloom", "step1", "legacy"])
+def test_attempts_with_rows_in_another_order_lose_and_double_none(
+    topology: str, operation: str, tmp_path: Path
+) -> None:
+    index = {"state": "FLINK_STATE", "bloom": "BLOOM"}.get(topology, "SIMPLE")
+    options = {**STATE, "serde_lab.topology": topology, "hoodie.index.type": index}
+    options |= {**_TWO_ROWS_A_FILE, OPERATION: operation}
+    rows = [("p", k, 9, "dead") for k in "abcdefg"]
+    storage = Storage.open(tmp_path)
+    upsert(storage, rows, COW, _InOtherOrder([batches(rows)]), options)
+    check_readers(storage, seen_after({}, rows))
+    check_file_groups(storage)
+
+
+def test_attempts_of_mini_batches_with_rows_in_another_order_are_refused(tmp_path: Path) -> None:
+    """The file of the first mini-batch has the rows that came first."""
+    storage = make_for("mini-batches", tmp_path, COW)
+    exchange = _InOtherOrder([batches(ROWS["mini-batches"])])
+    with pytest.raises(StorageError, match="had their rows in different orders"):
+        other_write("mini-batches", storage, COW, exchange)
+    check_readers(storage, BEFORE)
 
 
 class _ActsBeforeCompletion(StepStorage):

@@ -51,18 +51,37 @@ def test_each_row_gets_the_file_of_its_turn() -> None:
     paths = pa.array(["p", "q", "p", "p", "q", "p"])
     new_p, new_q = new_file_id("s", "p", 0), new_file_id("s", "q", 0)
     expected = ["a", new_q, "a", new_p, new_q, new_p]
-    assert assigner.assign_rows(paths, 6).to_pylist() == expected
+    keys = pa.array(list("abcdef"))
+    assert assigner.assign_rows(paths, keys).to_pylist() == expected
     # the next batch goes on where this one ended
-    assert assigner.assign_rows(paths.dictionary_encode().slice(1), 5).to_pylist() == [
+    assert assigner.assign_rows(paths.dictionary_encode().slice(1), keys[1:]).to_pylist() == [
         new_q,
         new_p,
         new_p,
         new_q,
         new_p,
     ]
-    assert BucketAssigner(SIZING, 100, small, seed="s").assign_rows(None, 0).to_pylist() == []
-    alone = BucketAssigner(SIZING, 100, {}, seed="s").assign_rows(None, 11).to_pylist()
+    none = BucketAssigner(SIZING, 100, small, seed="s").assign_rows(None, keys[:0])
+    assert none.to_pylist() == []
+    keys = pa.array([f"k{n:02}" for n in range(11)])
+    alone = BucketAssigner(SIZING, 100, {}, seed="s").assign_rows(None, keys).to_pylist()
     assert alone == [new_file_id("s", "", 0)] * 10 + [new_file_id("s", "", 1)]
+
+
+@given(st.permutations([f"k{n % 14}" for n in range(25)]))
+def test_the_order_of_rows_does_not_say_where_they_go(keys: list[str]) -> None:
+    """A task that is tried again may see its rows in another one."""
+
+    def placed(rows: list[str]) -> dict[str, str]:
+        small = {"p": [SmallFile("a", 700)]}
+        assigner = BucketAssigner(SIZING, 100, small, seed="s")
+        drawn = assigner.assign_rows(pa.array(["p"] * len(rows)), pa.array(rows)).to_pylist()
+        found = set(zip(rows, drawn, strict=True))
+        assert len(found) == len(set(rows)), "rows of one key are in several files"
+        return dict(found)
+
+    assert placed(keys) == placed(sorted(keys))
+    assert len(set(placed(keys).values())) > 2
 
 
 def task_of(file_id: str) -> int:

@@ -139,7 +139,7 @@ class Assigner:
                     records, file_ids = records.take(kept), file_ids.take(at)
                     keys, paths = keys.take(at), paths.take(at)
             else:
-                file_ids, stored = self._with_new(found, hit, some_paths)
+                file_ids, stored = self._with_new(found, hit, some_keys, some_paths)
                 if code is not None:
                     at = pa.array(code)
                     file_ids, hit, stored = file_ids.take(at), hit[code], stored[code]
@@ -167,14 +167,15 @@ class Assigner:
         return pa.array(first), code
 
     def _with_new(
-        self, found: pa.StringArray, hit: Mask, paths: pa.StringArray
+        self, found: pa.StringArray, hit: Mask, keys: pa.StringArray, paths: pa.StringArray
     ) -> tuple[pa.StringArray, Mask]:
         """The file id of each record, and whether the group exists before this write."""
         miss = np.flatnonzero(~hit)
         if not len(miss):
             return found, hit
-        wanted = paths.take(pa.array(miss)) if self.plan.schema.partition else None
-        drawn = self._new.assign_rows(wanted, len(miss))
+        at = pa.array(miss)
+        wanted = paths.take(at) if self.plan.schema.partition else None
+        drawn = self._new.assign_rows(wanted, keys.take(at))
         numbers = np.full(len(hit), 0, np.int64)
         numbers[miss] = np.arange(len(miss))
         of_miss = drawn.dictionary_decode().cast(pa.string())
@@ -221,7 +222,8 @@ class Assigner:
             keys_in, paths_in = keys.take(taken), paths.take(taken)
             # a record that moves needs a file group like a new one
             remains = (hit & ~moved)[at]
-            file_ids, stored = self._with_new(found.file_ids.take(taken), remains, paths_in)
+            known = found.file_ids.take(taken)
+            file_ids, stored = self._with_new(known, remains, keys_in, paths_in)
             incoming = surviving if len(at) == len(surviving) else surviving.take(at)
             operations = _chosen(remains, UPDATE_AFTER, INSERT)
             located = Located(incoming, keys_in, paths_in, file_ids, stored, operations)

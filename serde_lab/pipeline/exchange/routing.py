@@ -210,7 +210,7 @@ class Task:
     `timed`: the task's input times itself. For tasks that write: `convert_out` names the phase in which
     records become Arrow, since a hop without a strategy has no such verb. `flush` numbers the base files
     that the task writes one after another for a file group, and `rows_before` counts the rows in the
-    earlier ones.
+    earlier ones. `split_by_order`: the order of the task's rows says which of them a base file has.
     """
 
     plan: WritePlan
@@ -221,6 +221,7 @@ class Task:
     convert_out: str = "to_arrow"
     flush: int = 0
     rows_before: int = 0
+    split_by_order: bool = False
 
     @property
     def next_hop(self) -> Hop:

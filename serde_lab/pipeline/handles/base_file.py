@@ -54,6 +54,7 @@ class BaseFileHandle(WriteHandle):
                 inflight_path=plan.inflight_path,
                 rows_before=task.first_row,
                 may_be_replaced=plan.spans or plan.mini_batches is not None,
+                split_by_order=task.split_by_order,
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE

@@ -309,13 +309,13 @@ class MiniBatchWriter:
         """Flush the rest; one status per file."""
         for key, buffer in self._buffers.items():
             if buffer.waiting:
-                self._flush(key, buffer)
+                self._flush(key, buffer, is_last=True)
             if buffer.log is not None:
                 yield from buffer.log.finish()
             elif buffer.written:
                 yield together(buffer.written)
 
-    def _flush(self, key: GroupKey, buffer: _Buffer) -> None:
+    def _flush(self, key: GroupKey, buffer: _Buffer, is_last: bool = False) -> None:
         with self.timeline.phase("group"):
             waiting = buffer.waiting
             records = type(waiting[0]).concatenate(waiting) if len(waiting) > 1 else waiting[0]
@@ -324,7 +324,9 @@ class MiniBatchWriter:
         if buffer.log is not None:
             buffer.log.write(records)
             return
-        handle = self._handle(key, records, buffer.written)
+        # the first of several mini-batches has the rows that came first, and so have those on top of it
+        split = bool(buffer.written) or not is_last
+        handle = self._handle(key, records, buffer.written, split)
         if handle is None:
             return
         handle.write(records)
@@ -338,13 +340,14 @@ class MiniBatchWriter:
             buffer.written.append(status)
 
     def _handle(
-        self, key: GroupKey, records: Records, written: list[WriteStat]
+        self, key: GroupKey, records: Records, written: list[WriteStat], split: bool
     ) -> WriteHandle | None:
+        task = replace(self._task, split_by_order=split)
         if not written:
-            return handle_of(self._task, self._grouping, GroupRecords(key, records))
+            return handle_of(task, self._grouping, GroupRecords(key, records))
         # the file of the previous flush is now the stored base file
         rows = sum(status.numInserts + status.numUpdateWrites for status in written)
-        task = replace(self._task, flush=len(written), rows_before=rows)
+        task = replace(task, flush=len(written), rows_before=rows)
         last = written[-1]
         stored = StoredFileGroup(last.fileId, last.path, self.plan.instant)
         return BaseFileHandle(task, key[0], last.fileId, stored)

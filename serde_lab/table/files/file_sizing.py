@@ -22,6 +22,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError
 from serde_lab.records.buffers import rows_by_value
@@ -191,7 +192,7 @@ class _Filling:
 
 
 class BucketAssigner:
-    """Assigns the inserts of one task, partition by partition, in the order in which they come.
+    """Assigns the inserts of one task, partition by partition.
 
     `small_files`: by partition path, from `file_sizing.small_files`; those of other tasks are not used.
     `task_of` maps a file id to the task that writes it. `seed` makes new file ids: equal seeds give equal
@@ -239,15 +240,16 @@ class BucketAssigner:
             runs.append(InsertRun(current.file_id, taken, current.file_id in self._new))
         return runs
 
-    def assign_rows(self, paths: pa.Array | None, rows: int) -> pa.DictionaryArray:
-        """The file id of each of `rows` inserts, as a dictionary array in their order.
+    def assign_rows(self, paths: pa.Array | None, keys: pa.Array) -> pa.DictionaryArray:
+        """The file id of the insert of each of `keys`, as a dictionary array in their order.
 
-        `paths`: their partition paths; None in a table without partitions.
+        `paths`: their partition paths; None in a table without partitions. Where inserts go to several file
+        groups, their keys say which go where, whatever the order in which they come: a task that is tried
+        again may see them in another one, while some of its first attempt's files stand.
         """
-        if paths is None:
-            return _spread([(np.arange(rows), self.assign("", rows))], rows)
-        parts = [(at, self.assign(path, len(at))) for path, at in rows_by_value(paths)]
-        return _spread(parts, rows)
+        rows = len(keys)
+        at_paths = [("", np.arange(rows))] if paths is None else rows_by_value(paths)
+        return _spread([(at, self.assign(path, len(at))) for path, at in at_paths], keys)
 
     def _begin(self, partition_path: str) -> _Filling:
         return _Filling(
@@ -275,12 +277,26 @@ def new_file_id(seed: str, partition_path: str, number: int) -> str:
 
 
 def _spread(
-    parts: Sequence[tuple[npt.NDArray[np.int64], Sequence[InsertRun]]], rows: int
+    parts: Iterable[tuple[npt.NDArray[np.int64], Sequence[InsertRun]]], keys: pa.Array
 ) -> pa.DictionaryArray:
     """The file ids of runs as one array, in the order of the batch."""
     ids: dict[str, int] = {}
-    codes = np.zeros(rows, np.int32)
+    codes = np.zeros(len(keys), np.int32)
     for places, runs in parts:
         numbers = [ids.setdefault(run.file_id, len(ids)) for run in runs]
-        codes[places] = np.repeat(np.array(numbers, np.int32), [run.rows for run in runs])
+        of_places = np.repeat(np.array(numbers, np.int32), [run.rows for run in runs])
+        if len(runs) > 1:
+            by_key, first = _in_key_order(keys.take(pa.array(places)))
+            places, of_places = places[by_key], of_places[first]
+        codes[places] = of_places
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(ids), pa.string()))
+
+
+def _in_key_order(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The places of `keys` in their order, and for each of these the first one of an equal key.
+
+    Rows of equal keys stay together, since nothing says in which order they come.
+    """
+    order = pc.sort_indices(keys)
+    runs = keys.take(order).dictionary_encode().indices.to_numpy()
+    return order.to_numpy().astype(np.int64), np.searchsorted(runs, runs)
