@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serde_lab.cli.console import GateFormat, emit, say
-from serde_lab.cli.judge import Out, Strict, write_page
+from serde_lab.cli.gate import Out, Strict, write_page
 from serde_lab.cli.run import Cache
 from serde_lab.errors import UsageError
 

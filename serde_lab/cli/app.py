@@ -20,7 +20,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from serde_lab.cli import ab, baseline, check, judge, references, results, run, table
+from serde_lab.cli import ab, baseline, check, gate, references, results, run, table
 from serde_lab.cli.console import discard_output, say
 from serde_lab.errors import LabError, PortabilityWarning
 
@@ -51,7 +51,7 @@ run.register(app)
 results.register(app)
 references.register(app)
 check.register(app)
-judge.register(app)
+gate.register(app)
 baseline.register(app)
 ab.register(app)
 table.register(app)

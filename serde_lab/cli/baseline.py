@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serde_lab.cli.console import Format, emit, print_json, say
-from serde_lab.cli.judge import Baselines, Out, named_run, wrote
+from serde_lab.cli.gate import Baselines, Out, named_run, wrote
 from serde_lab.cli.results import Results
 from serde_lab.errors import UsageError
 

@@ -114,7 +114,7 @@ def validate(
     if "://" in what or (Path(what).is_dir() and not what.endswith(".toml")):
         return _validate_table(what, deep, format)
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
-    from serde_lab.lab.run_points import check_data, check_own_rows, try_arms
+    from serde_lab.lab.run_points import check_data, check_user_rows, try_arms
     from serde_lab.scenario.loading import load_scenario
     from serde_lab.scenario.sweep import tables_of
 
@@ -124,7 +124,7 @@ def validate(
         with in_words_of_scenarios():
             check_data(table)
             if deep:
-                check_own_rows(table)
+                check_user_rows(table)
                 try_arms(table)
     if format == "json":
         print_json({"scenario": scenario.name, "valid": True})

@@ -67,7 +67,7 @@ def gate_sides(
         margin=policy.relative,
         bytes_tolerance=policy.bytes,
         host_mismatch=host_mismatch,
-        control_arm=policy.control,
+        yardstick=policy.control,
         spending=spending,
         across_options=across_options,
     )

@@ -18,11 +18,11 @@ import numpy as np
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
 from serde_lab.files import read_versioned, write_whole
+from serde_lab.gate.change_points import ChangePoint, find_change_points, find_changes
 from serde_lab.gate.compare.comparability import arms_differ, instruments_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
 from serde_lab.gate.compare.verdict import Verdict, direction
-from serde_lab.gate.steps import LevelStep, find_changes, find_steps
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.directory import list_runs, load_run
 
@@ -42,7 +42,7 @@ class HistoryPoint:
 class HistoryStep:
     """A step, the run in which it first appeared, and who acknowledged it (None: nobody yet)."""
 
-    step: LevelStep
+    step: ChangePoint
     run: str
     verdict: Verdict
     acknowledgement: Acknowledgement | None
@@ -237,7 +237,7 @@ def _steps(
     elif kind.kind == "compressed":
         found = tuple(s for s in find_changes(values) if abs(s.ratio - 1) > 0.005)
     else:
-        found = find_steps(values)
+        found = find_change_points(values)
     return [
         HistoryStep(
             step=step,

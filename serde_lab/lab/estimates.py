@@ -20,7 +20,7 @@ from tempfile import gettempdir
 
 from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cells.codec_cases import codec_cases
-from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs import user_files
 from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.plan import cells_of_points, hops_of
 from serde_lab.lab.run_settings import RunSettings
@@ -344,7 +344,7 @@ def _source(scenario: Scenario) -> tuple[int, float]:
         return data.rows, data.shape.row_bytes / _SHAPED_ROW
     if not isinstance(data, ParquetData):
         return TABLES[data.table].rows_at(data.scale_factor), 1.0
-    source = own_files.open_source(data)
+    source = user_files.open_source(data)
     size = sum(file.stat().st_size for file in source.files)
     return source.rows, max(1.0, size / source.rows / _GENERATED)
 

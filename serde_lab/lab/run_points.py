@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from serde_lab.errors import LabError, SchemaError, UsageError
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.shaped_rows import shaped_rows
-from serde_lab.lab.cells.codec_cases import check_rows
+from serde_lab.lab.cells.codec_cases import check_codec_rows
 from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
-from serde_lab.lab.inputs import own_files
-from serde_lab.lab.inputs.batches import check_rows as check_batches
+from serde_lab.lab.inputs import user_files
+from serde_lab.lab.inputs.batches import check_batches
 from serde_lab.lab.inputs.prepared import (
     PreparedInputs,
     PreparedTable,
@@ -52,13 +52,13 @@ def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
     `arms` are the arms to be measured, by default all. Reads no row. Does nothing for data
     that do not exist before they are generated.
     """
-    own_files.check_sources(scenario)
+    user_files.check_sources(scenario)
     if isinstance(scenario.data, ParquetData):
-        records = _records(scenario, own_files.open_source(scenario.data).schema)
+        records = _records(scenario, user_files.open_source(scenario.data).schema)
         check_arms(scenario.arms if arms is None else arms, records)
 
 
-def check_own_rows(scenario: Scenario, made: bool = False) -> None:
+def check_user_rows(scenario: Scenario, made: bool = False) -> None:
     """Raise DataError for rows that cannot be written: null or repeated keys, or invalid partition values.
 
     Reads the key, partition and ordering columns of the user's own files, and writes nothing. If the
@@ -69,17 +69,17 @@ def check_own_rows(scenario: Scenario, made: bool = False) -> None:
         return
     if not made:
         check_batches(scenario)
-    source = own_files.open_source(data)
+    source = user_files.open_source(data)
     _check_names("data.path", data.path, source, scenario)
     for key, batch in scenario.named_batches:
         if batch.path is not None:
-            rows = own_files.open_batch(key, batch, source, scenario)
+            rows = user_files.open_batch(key, batch, source, scenario)
             _check_names(f"{key}.path", batch.path, rows, scenario)
 
 
 def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> None:
     """Compute record keys and partition paths of all rows, as a write does, so that errors show up."""
-    columns = own_files.role_columns(scenario)
+    columns = user_files.role_columns(scenario)
     schema = pa.schema([rows.schema.field(name) for name in columns if name in rows.schema.names])
     data = scenario.data
     records = RecordSchema(storage_schema(schema), data.record_key, data.partition)
@@ -130,7 +130,7 @@ def _first_rows(scenario: Scenario) -> pa.RecordBatch:
     data = scenario.data
     with TemporaryDirectory(prefix="serde_lab-rows-") as folder:
         if isinstance(data, ParquetData):
-            rows = own_files.open_source(data)
+            rows = user_files.open_source(data)
         elif isinstance(data, ShapesData):
             return next(shaped_rows(data.shape, min(data.rows, _FEW_ROWS)))
         else:
@@ -212,7 +212,7 @@ def planned(
         check_scenario(table)
         check_data(table, arms)
         made = are_prepared(table, settings.cache)
-        check_own_rows(table, made)
+        check_user_rows(table, made)
         if not made:
             check_types(table, arms)
     peers = plan_peers(
@@ -245,7 +245,7 @@ def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> 
         check_arms(point.arms, schema)
         tables.append(PreparedTable(name, scenario, inputs, schema))
     if point.scenario.codec_only:
-        check_rows(point.scenario, tables[0].inputs)
+        check_codec_rows(point.scenario, tables[0].inputs)
     return PreparedPoint(point.at, point.arms, point.peers, tuple(tables))
 
 

@@ -35,7 +35,7 @@ from serde_lab.table.properties import format_properties, is_cut, parse_properti
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.history import LsmHistory, Undone
+from serde_lab.table.timeline.lsm_timeline import LsmTimeline, Undone
 from serde_lab.table.timeline.timeline import (
     SCHEMA_KEY,
     WRITE_ACTIONS,
@@ -214,7 +214,7 @@ class HoodieTable:
         elif silent := instants_to_look_up(files, visibility):
             undone = Undone.by_restores(timeline, instants)
             silent = {instant for instant in silent if not undone.has(instant)}
-            archived = LsmHistory(self.storage, self.config.history_folder).completions(silent)
+            archived = LsmTimeline(self.storage, self.config.history_folder).completions(silent)
             done = {**archived, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
@@ -245,7 +245,7 @@ class HoodieTable:
                 yield instant.time, stat
         if self.config.layout_version == 1:
             return
-        for one in LsmHistory(self.storage, self.config.history_folder).instants():
+        for one in LsmTimeline(self.storage, self.config.history_folder).instants():
             if one.action in WRITE_ACTIONS and one.metadata:
                 where = f"{self.storage.url}: archived instant {one.time}"
                 for stat in CommitMetadata.from_bytes(one.metadata, where).write_stats:

@@ -221,10 +221,10 @@ def rows_match(
     source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
 ) -> CheckResult:
     """Only the first check, for any rows with or without meta columns."""
-    return check_rows(source, expected, rules, name).results[0]
+    return check_contents(source, expected, rules, name).results[0]
 
 
-def check_rows(
+def check_contents(
     source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str
 ) -> TableVerdict:
     """The first check alone, and the contents, for any rows with or without meta columns."""

@@ -10,7 +10,7 @@ import pytest
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.baseline import store as baseline
-from serde_lab.gate.baseline.record import record_of_side, side_of_record
+from serde_lab.gate.baseline.file_format import entry_of_side, side_of_entry
 from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.gating import gate_measured, gate_run
 from serde_lab.runs.directory import load_run
@@ -176,8 +176,8 @@ def test_the_file_is_small_deterministic_and_a_line_a_quantity(
 
 def test_a_side_survives_its_record(tmp_path: Path) -> None:
     side = replace(side_of_run(run_of(tmp_path, "r1")), instruments={"event log": "1"})
-    record = json.loads(json.dumps(record_of_side(side)))
-    back = side_of_record(record, "main", side.scenario, side.machine_class)
+    record = json.loads(json.dumps(entry_of_side(side)))
+    back = side_of_entry(record, "main", side.scenario, side.machine_class)
     for number, parts in side.calibration.items():
         assert back.calibration[number] == pytest.approx(parts)
     assert back.asked == side.asked

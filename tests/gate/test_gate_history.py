@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, UsageError
+from serde_lab.gate.change_points import find_change_points, find_changes
 from serde_lab.gate.compare.sides import Quantity
 from serde_lab.gate.compare.verdict import Verdict
 from serde_lab.gate.history import ScenarioHistory, Series, acknowledge, acknowledged, history
 from serde_lab.gate.statistics import wilson
-from serde_lab.gate.steps import find_changes, find_steps
 from tests.gate.made_up_sides import log_normal, write_run
 
 
 def test_one_step_is_found_where_it_is() -> None:
     series = [*log_normal(1, 12, 0.02), *log_normal(2, 9, 0.02, 1.15)]
-    (step,) = find_steps(series)
+    (step,) = find_change_points(series)
     assert step.index == 12
     assert step.ratio == pytest.approx(1.15, abs=0.03)
     assert step.before < step.after
@@ -28,36 +28,36 @@ def test_one_step_is_found_where_it_is() -> None:
 def test_two_steps_up_and_down() -> None:
     levels = ((10, 1.0), (10, 1.3), (10, 0.9))
     series = [v for i, (n, level) in enumerate(levels) for v in log_normal(i, n, 0.02, level)]
-    assert [step.index for step in find_steps(series)] == [10, 20]
+    assert [step.index for step in find_change_points(series)] == [10, 20]
 
 
 def test_one_wild_run_is_no_step() -> None:
     series = log_normal(3, 20, 0.02)
     series[9] = 3.0
-    assert find_steps(series) == ()
+    assert find_change_points(series) == ()
 
 
 def test_a_small_change_is_no_step_however_sure() -> None:
     series = [*log_normal(1, 20, 0.001), *log_normal(2, 20, 0.001, 1.01)]
-    assert find_steps(series) == ()
-    assert len(find_steps(series, smallest_change=0.005)) == 1
+    assert find_change_points(series) == ()
+    assert len(find_change_points(series, smallest_change=0.005)) == 1
 
 
 @pytest.mark.parametrize("n", range(7))
 def test_short_series_have_no_steps(n: int) -> None:
-    assert find_steps([1.0] * (n // 2) + [2.0] * (n - n // 2)) == ()
+    assert find_change_points([1.0] * (n // 2) + [2.0] * (n - n // 2)) == ()
 
 
 def test_false_steps_are_rare() -> None:
-    false = sum(bool(find_steps(log_normal(seed, 25, 0.04))) for seed in range(150))
+    false = sum(bool(find_change_points(log_normal(seed, 25, 0.04))) for seed in range(150))
     assert wilson(false, 150).low <= 0.05
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.5, 2), max_size=30), st.floats(0.1, 50))
 def test_steps_do_not_care_for_the_unit(series: list[float], factor: float) -> None:
-    scaled = find_steps([v * factor for v in series])
-    assert [s.index for s in scaled] == [s.index for s in find_steps(series)]
+    scaled = find_change_points([v * factor for v in series])
+    assert [s.index for s in scaled] == [s.index for s in find_change_points(series)]
 
 
 def test_every_change_of_an_exact_quantity_is_a_step() -> None:

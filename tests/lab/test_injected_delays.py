@@ -19,7 +19,7 @@ import pytest
 
 from serde_lab.lab.cells import cell as cells_module
 from serde_lab.lab.cells.bench import Bench
-from serde_lab.lab.cells.on_spark import OnSpark
+from serde_lab.lab.cells.spark_cells import OnSpark
 from serde_lab.lab.cells.table_cells import TableCells
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure

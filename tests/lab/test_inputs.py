@@ -16,8 +16,8 @@ import pytest
 
 from serde_lab.errors import DataError, LabError, SchemaError, UsageError
 from serde_lab.inputs.parts import MANIFEST, checksum
-from serde_lab.lab.inputs.own_files import check_sources, find_files, repeated_keys
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
+from serde_lab.lab.inputs.user_files import check_sources, find_files, repeated_keys
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 

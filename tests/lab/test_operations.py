@@ -11,7 +11,7 @@ import pytest
 from serde_lab.analysis.cell_values import cell_values
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.lab.own_reader import located
+from serde_lab.lab.lab_reader import located
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.records.operation import Operation
 from serde_lab.runs.directory import load_run

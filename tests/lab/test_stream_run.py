@@ -18,7 +18,7 @@ from serde_lab.lab.checks.stored_batches import (
     timed_instants,
     whole_reads,
 )
-from serde_lab.lab.own_reader import Read
+from serde_lab.lab.lab_reader import Read
 from serde_lab.report.render import run_text
 from serde_lab.runs.model import Run
 from serde_lab.table.table import HoodieTable

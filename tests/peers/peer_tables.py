@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import OptionError
-from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.lab_reader import LabReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.config_properties import split_kinds
@@ -201,11 +201,11 @@ class PeerTable:
             facts = rust.facts()
             results += check_table(rust, expected, self.rules).results
         else:
-            facts = OwnReader(self.path).facts()
+            facts = LabReader(self.path).facts()
         if "apache-hudi" in judges:
             with HudiSnapshot(self.spark, self.path) as snapshot:
                 results += check_table(snapshot, expected, self.rules, facts).results
         if "serde_lab" in judges:
-            own = OwnReader(self.path)
+            own = LabReader(self.path)
             results += check_table(own, expected, self.rules, facts).results
         return [result.detail for result in results if not result.passed]

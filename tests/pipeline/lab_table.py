@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
@@ -211,7 +211,7 @@ class LabTable:
     def check(self, by_rust: bool = True) -> Expected:
         """Both readers, hudi-rs and ours, see what DuckDB says; only ours where hudi-rs cannot."""
         expected = self.expected()
-        own = OwnReader(str(self.path))
+        own = LabReader(str(self.path))
         verdict = (
             check_path(str(self.path), expected, self.rules)
             if by_rust

@@ -21,7 +21,7 @@ from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
-from serde_lab.table.timeline.history import ArchivedInstant
+from serde_lab.table.timeline.lsm_timeline import ArchivedInstant
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, rows_match

@@ -17,7 +17,7 @@ from serde_lab.table.files.file_system_view import (
     visibility_of,
 )
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.history import Undone
+from serde_lab.table.timeline.lsm_timeline import Undone
 from serde_lab.table.timeline.timeline import Instant
 
 V9 = TableConfig("t", ("id",), table_type="MERGE_ON_READ")

@@ -20,14 +20,14 @@ import numpy as np
 
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate.baseline.record import (
+from serde_lab.gate.baseline.file_format import (
     baseline_file,
+    entry_named,
+    entry_of_side,
     new_document,
     read_document,
-    record_named,
-    record_of_side,
     sealed,
-    side_of_record,
+    side_of_entry,
     write_document,
 )
 from serde_lab.gate.compare.rows import PRIMARY
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineEntry:
+class BaselineLine:
     """One line of `baseline list`."""
 
     machine_class: str
@@ -105,14 +105,14 @@ def remove(
         raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
     file = baseline_file(folder, machine_class, scenario)
     document = read_document(file)
-    record = record_named(document, name, file)
+    record = entry_named(document, name, file)
     del document["baselines"][name]
     document["events"].append(_event("remove", name, record["run"], by, reason, at))
     write_document(file, document)
     return BaselineChange(file, f"removed the baseline {name} of {scenario} (run {record['run']})")
 
 
-def list_baselines(folder: Path) -> list[BaselineEntry]:
+def list_baselines(folder: Path) -> list[BaselineLine]:
     """All baselines under a folder, by machine class, scenario and name."""
     entries = []
     for file in sorted(folder.glob("*/*.json")):
@@ -122,7 +122,7 @@ def list_baselines(folder: Path) -> list[BaselineEntry]:
             last = events[-1] if events else {}
             arms = record["arms"]
             entries.append(
-                BaselineEntry(
+                BaselineLine(
                     machine_class=document["machine_class"],
                     scenario=document["scenario"],
                     name=name,
@@ -140,9 +140,9 @@ def list_baselines(folder: Path) -> list[BaselineEntry]:
 def load(file: Path, name: str = MAIN) -> Side:
     """A baseline as a side; raises RunError if the file or name does not exist, or the record is damaged."""
     document = read_document(file)
-    record = record_named(document, name, file)
+    record = entry_named(document, name, file)
     try:
-        return side_of_record(record, name, document["scenario"], document["machine_class"])
+        return side_of_entry(record, name, document["scenario"], document["machine_class"])
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         why = exc.args[0] if isinstance(exc, ValueError) and exc.args else repr(exc)
         raise RunError(f"{file}: the baseline {name!r} is damaged: {why}") from exc
@@ -154,7 +154,7 @@ def show(file: Path, name: str = MAIN) -> dict[str, Any]:
     """The record of a baseline and the log of its changes, as plain data."""
     load(file, name)  # raises if the record was edited
     document = read_document(file)
-    record = record_named(document, name, file)
+    record = entry_named(document, name, file)
     events = [event for event in document["events"] if event["baseline"] == name]
     return {"file": str(file), "baseline": name, "events": events, **record}
 
@@ -252,7 +252,7 @@ def _put(
             f"{file} already has the baseline {name!r} of run {old['run']}",
             "promote the run with a reason to replace it",
         )
-    record = record_of_side(side)
+    record = entry_of_side(side)
     loosened = () if old is None else _loosened(old, record)
     document["baselines"][name] = record
     entry = _event(event, name, side.label, by, reason, at)
@@ -268,8 +268,8 @@ def _put(
 def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Quantities whose median is worse in the new record, and arms that it lacks."""
     found = [f"{arm}: gone" for arm in sorted(old["arms"].keys() - new["arms"].keys())]
-    before = side_of_record(old, "", "", "").arms
-    after = side_of_record(new, "", "", "").arms
+    before = side_of_entry(old, "", "", "").arms
+    after = side_of_entry(new, "", "", "").arms
     for arm in sorted(before.keys() & after.keys()):
         for quantity in sorted(before[arm].values.keys() & after[arm].values.keys()):
             if quantity.metric not in PRIMARY:

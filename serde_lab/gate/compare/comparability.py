@@ -3,7 +3,8 @@
 A baseline becomes incomparable if what is *asked* changes: scenario content, data or results format; one of
 its metrics does if the code of an instrument that measures it changes. The code of strategies, pipeline and
 table is what is *judged* and may change. Absolute times and memory also need the same machine class, and a
-machine that nobody else uses; otherwise times may be compared as ratios to a control arm of the same run.
+machine that nobody else uses; otherwise times may be compared as ratios to those of one arm of the same
+run, the yardstick.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
 """What happens to times if machine classes differ; `shared` has an option of its own, `--shared-machine`.
 
 `shared` ignores the class: other users of the machine influence every wall time, so that only CPU times are
-compared, as ratios to the control arm's CPU time.
+compared, as ratios to the yardstick's CPU time.
 """
 
 
@@ -30,8 +31,8 @@ compared, as ratios to the control arm's CPU time.
 class Obstacles:
     """Why something is not comparable: `everything`, or only `absolute` times and memory.
 
-    `ratios` asks for times as ratios to a control arm of the same run; `cpu_only` allows only ratios of CPU
-    time to CPU time. `notes` are differences to report that prevent no comparison.
+    `ratios` asks for times as ratios to the yardstick's; `cpu_only` allows only ratios of CPU time to CPU
+    time. `notes` are differences to report that prevent no comparison.
     """
 
     everything: str = ""
@@ -151,13 +152,13 @@ def _short(value: object) -> str:
 
 
 WIDE_CHANGE = 0.5
-"""Between machine classes, a ratio to the control arm may change by a factor of 1.5."""
+"""Between machine classes, a ratio to the yardstick may change by a factor of 1.5."""
 
 _CPU = frozenset({"serde_cpu_s", PHASE_CPU})
 
 
-def control_of(before: Side, after: Side, wanted: str) -> str:
-    """The control arm of both sides: the requested one, else the first timed one by name; "" if none.
+def yardstick_of(before: Side, after: Side, wanted: str) -> str:
+    """The yardstick of both sides: the requested arm, else the first timed control by name; "" if none.
 
     Raises UsageError if the requested arm is not in both.
     """
@@ -174,22 +175,24 @@ def control_of(before: Side, after: Side, wanted: str) -> str:
     return timed[0] if timed else ""
 
 
-def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) -> dict[int, float]:
-    """The quantity over the control arm's time, by round; rounds that lack either are left out.
+def ratios_to_yardstick(
+    side: Side, arm: str, yardstick: str, quantity: Quantity
+) -> dict[int, float]:
+    """The quantity over the yardstick's time, by round; rounds that lack either are left out.
 
-    If the control is a strategy, CPU time is divided by the control's CPU time, for which its phases account
-    in full; wall time varies on a busy machine. Everything else is divided by the control's wall time.
+    If the yardstick is a strategy, CPU time is divided by its CPU time, for which its phases account
+    in full; wall time varies on a busy machine. Everything else is divided by the yardstick's wall time.
     """
-    divisors = side.arms[control].values.get(Quantity("seconds"), {})
-    if is_cpu_ratio(side, control, quantity):
-        divisors = _cpu_s(side.arms[control]) or divisors
+    divisors = side.arms[yardstick].values.get(Quantity("seconds"), {})
+    if is_cpu_ratio(side, yardstick, quantity):
+        divisors = _cpu_s(side.arms[yardstick]) or divisors
     values = side.arms[arm].values.get(quantity, {})
     return {n: v / divisors[n] for n, v in values.items() if divisors.get(n, 0) > 0}
 
 
-def is_cpu_ratio(side: Side, control: str, quantity: Quantity) -> bool:
+def is_cpu_ratio(side: Side, yardstick: str, quantity: Quantity) -> bool:
     """Whether the ratio is one of CPU times, which do not grow while others use the processor."""
-    return quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy"
+    return quantity.metric in _CPU and side.arms[yardstick].definition.get("kind") == "strategy"
 
 
 def _cpu_s(arm: ArmSide) -> dict[int, float]:

@@ -14,11 +14,11 @@ from serde_lab.gate.compare.comparability import (
     WIDE_CHANGE,
     Obstacles,
     arms_differ,
-    control_of,
     instruments_differ,
     is_cpu_ratio,
     obstacles,
-    ratios_to_control,
+    ratios_to_yardstick,
+    yardstick_of,
 )
 from serde_lab.gate.compare.evidence import (
     Evidence,
@@ -98,7 +98,7 @@ def _rows_of_pair(
     if not reason and one_arm and not options.across_options:
         differs = arms_differ(old, new)
         reason = f"the arm has other settings: {differs}" if differs else ""
-    wide_control = control_of(before, after, options.control_arm) if stands.ratios else ""
+    yardstick = yardstick_of(before, after, options.yardstick) if stands.ratios else ""
     for quantity in quantities(old, new, options):
         kind = metric(quantity.metric)
         base = Row(pair.before_arm, pair.after_arm, quantity, kind, _PENDING)
@@ -118,7 +118,7 @@ def _rows_of_pair(
             verdict = judge_compressed(*samples, options.bytes_tolerance, kind.better)
             yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
         elif stands.absolute:
-            yield _across_machines(base, before, after, stands, wide_control)
+            yield _across_machines(base, before, after, stands, yardstick)
         else:
             arms = pair.before_arm, pair.after_arm
             # Family and level are set once all cells are known.
@@ -142,25 +142,27 @@ def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
     )
 
 
-def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, control: str) -> Row:
-    """Across machine classes only times are compared: as ratios to a control arm, with wide limits."""
-    if not control:
+def _across_machines(
+    base: Row, before: Side, after: Side, stands: Obstacles, yardstick: str
+) -> Row:
+    """Across machine classes only times are compared: as ratios to the yardstick, with wide limits."""
+    if not yardstick:
         return _refused(base, {}, {}, stands.absolute)
     why, quantity = "", base.quantity
-    first = ratios_to_control(before, base.before_arm, control, quantity)
-    second = ratios_to_control(after, base.after_arm, control, quantity)
-    if base.metric.kind != "time" or control in (base.before_arm, base.after_arm):
+    first = ratios_to_yardstick(before, base.before_arm, yardstick, quantity)
+    second = ratios_to_yardstick(after, base.after_arm, yardstick, quantity)
+    if base.metric.kind != "time" or yardstick in (base.before_arm, base.after_arm):
         why = "this is not a time that can be divided by the yardstick's"
-    elif stands.cpu_only and not all(is_cpu_ratio(s, control, quantity) for s in (before, after)):
+    elif stands.cpu_only and not all(is_cpu_ratio(s, yardstick, quantity) for s in (before, after)):
         why = "this is not a CPU time that can be divided by the yardstick's"
     elif not first or not second:
-        why = f"the yardstick {control} has no such time"
+        why = f"the yardstick {yardstick} has no such time"
     if why:
         return _refused(base, {}, {}, f"{stands.absolute}, and {why}")
     return replace(
         _with_evidence(base, unjudged(first, second, paired=False)),
         floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),
-        scale=f"x {control}",
+        scale=f"x {yardstick}",
     )
 
 

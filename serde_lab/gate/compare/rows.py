@@ -43,7 +43,7 @@ class CompareOptions:
     margin: float = 0.05
     bytes_tolerance: float = 0.005
     host_mismatch: HostMismatch = "refuse"
-    control_arm: str = ""
+    yardstick: str = ""
     spending: AlphaSpending | None = None
     across_options: bool = False
     """Compare arms of one name although the scenario asks them differently: option sets of `ab`."""
@@ -94,7 +94,7 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """The unit of the medians; a ratio to a control arm has none."""
+        """The unit of the medians; a ratio to the yardstick has none."""
         return "" if self.scale or self.metric.unit == "1" else self.metric.unit
 
 

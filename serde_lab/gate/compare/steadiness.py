@@ -31,7 +31,7 @@ def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
     """Withdraw a verdict that does not hold without the rounds in which the machine's speed moved.
 
     Such rounds are only reported if both figures of a ratio met the same state of the machine: in an A/B
-    measurement that measured its own noise (A/A), and for multiples of a control arm of the same round.
+    measurement that measured its own noise (A/A), and for multiples of the yardstick in the same round.
     """
     found = row.evidence
     if found is None or row.metric.kind != "time":

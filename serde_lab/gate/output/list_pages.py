@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, shown_value
-from serde_lab.gate.baseline.store import BaselineEntry
+from serde_lab.gate.baseline.store import BaselineLine
 from serde_lab.gate.history import HistoryStep, ScenarioHistory, Series
 from serde_lab.gate.output.documents import history_document, self_test_document
 from serde_lab.gate.pool import Pool
@@ -258,7 +258,7 @@ def _points_table(found: ScenarioHistory) -> Table:
     )
 
 
-def render_baselines(entries: Sequence[BaselineEntry], format: TextFormat = "table") -> str:
+def render_baselines(entries: Sequence[BaselineLine], format: TextFormat = "table") -> str:
     table = text_table(
         "baselines",
         ("scenario", "baseline", "machine class", "run", "arms", "rounds", "since", "by", "reason"),

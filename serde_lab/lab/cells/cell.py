@@ -1,6 +1,6 @@
 """Defines a cell, one arm in one round: what it measures, its steps, and its result.
 
-Each kind of arm has its own class of cell, in `table_cells`, `on_spark` and `codec_cells`.
+Each kind of arm has its own class of cell, in `table_cells`, `spark_cells` and `codec_cells`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
-from serde_lab.lab.own_reader import Read, located
+from serde_lab.lab.lab_reader import Read, located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample

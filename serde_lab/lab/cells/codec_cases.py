@@ -96,7 +96,7 @@ def codec_batches(
         yield CodecBatch(case, made_up, batch)
 
 
-def check_rows(scenario: Scenario, inputs: PreparedInputs) -> None:
+def check_codec_rows(scenario: Scenario, inputs: PreparedInputs) -> None:
     """Raise ScenarioError unless the first commit has enough rows for the largest batch."""
     there, wanted = inputs.commits[0].rows, max(scenario.codec.batch_rows)
     if there < wanted:

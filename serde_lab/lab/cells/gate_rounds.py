@@ -142,8 +142,8 @@ def _engine(scenario: Scenario, work: Path, stack: ExitStack) -> tuple[Engine, S
     """Where cells run, and how one is slowed there."""
     if scenario.measure.exchange == "inprocess":
         return InProcess(), _SlowedHere
-    from serde_lab.lab.cells.on_spark import OnSpark, SlowedCell
     from serde_lab.lab.cells.peer_arms import SessionPlan
+    from serde_lab.lab.cells.spark_cells import OnSpark, SlowedCell
     from serde_lab.lab.run_settings import RunSettings
     from serde_lab.lab.session.run_session import RunSession
 

@@ -33,8 +33,8 @@ from serde_lab.lab.cells.cell import (
     schema_of,
     table_bytes,
 )
-from serde_lab.lab.cells.on_spark import OnSpark
 from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.cells.spark_cells import OnSpark
 from serde_lab.lab.checks.stored_batches import (
     TimedBatch,
     batch_samples,
@@ -43,7 +43,7 @@ from serde_lab.lab.checks.stored_batches import (
     timed_instants,
 )
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.lab.own_reader import Readers
+from serde_lab.lab.lab_reader import Readers
 from serde_lab.lab.plan import batch_rows, hops_of, options_of, serde_options
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample

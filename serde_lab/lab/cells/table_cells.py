@@ -1,6 +1,6 @@
 """Makes the cells of a scenario that writes tables: each gets its own clone of the set-up table.
 
-An `Engine` is where cells run: in this process, or in a Spark session (`on_spark`). It knows the class of
+An `Engine` is where cells run: in this process, or in a Spark session (`spark_cells`). It knows the class of
 cell for each kind of arm.
 """
 

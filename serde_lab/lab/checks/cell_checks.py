@@ -17,10 +17,10 @@ from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult, open_table
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
-from serde_lab.lab.checks.query_answers import ReadChecks, history_of
+from serde_lab.lab.checks.query_answers import ReadChecks, oracle_commits
 from serde_lab.lab.checks.stored_batches import states_of, stored_once, whole_reads
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
-from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.lab_reader import LabReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.metrics import DRIVER_PREFIX
 from serde_lab.measure.phases import group
@@ -42,8 +42,8 @@ from serde_lab.verify.table_checks import (
     CheckResult,
     Expected,
     TableVerdict,
+    check_contents,
     check_path,
-    check_rows,
     check_table,
 )
 from serde_lab.verify.table_rules import TableRules
@@ -84,7 +84,7 @@ class CellChecks:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._commits, self._floors = inputs.commits, dict[str, float]()
-        self._history = history_of((*inputs.setups, *inputs.commits))
+        self._history = oracle_commits((*inputs.setups, *inputs.commits))
         self._reads = ReadChecks(scenario, inputs, work / "oracle-of-reads")
         self._set_up = [file for commit in inputs.setups for file in commit.files]
         self._answers: dict[tuple[tuple[str, str], ...], tuple[TableRules, Expected]] = {}
@@ -155,7 +155,7 @@ class CellChecks:
         elif arm.control in UPSERT_CONTROLS:
             # no Hudi table holds the rows; equal rows have no key twice
             rows, reader = PlainParquet(result.table), "Spark" if result.data_files else "pyarrow"
-            contents = check_rows(rows, self.expected, self.rules, reader)
+            contents = check_contents(rows, self.expected, self.rules, reader)
             fingerprint = contents.fingerprint
             found += contents.results
             files = result.data_files or rows.files()
@@ -208,7 +208,7 @@ class CellChecks:
         """The checks of a table's rows, read by hudi-rs if it can read the table."""
         rules, expected = self._answer(arm)
         if self.zoneless or self.unreadable not in ("", CUSTOM_PARTITION_FIELDS):
-            own = OwnReader(table)
+            own = LabReader(table)
             return check_table(own, expected, rules, own.facts())
         if not self.unreadable:
             return check_path(table, expected, rules)

@@ -28,7 +28,7 @@ from serde_lab.scenario.model import Scenario
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import HistoryCommit, solve
 from serde_lab.verify.readers import PlainParquet
-from serde_lab.verify.table_checks import CheckResult, Expected, check_rows
+from serde_lab.verify.table_checks import CheckResult, Expected, check_contents
 from serde_lab.verify.table_rules import TableRules
 from tpch import QUERIES
 
@@ -112,7 +112,7 @@ def _equal(found: Any, right: Any) -> bool:
 READS = "reads_match_oracle"
 
 
-def history_of(commits: Sequence[CommitInput]) -> list[HistoryCommit]:
+def oracle_commits(commits: Sequence[CommitInput]) -> list[HistoryCommit]:
     """The writes and compactions among `commits`, as the oracle takes them."""
     return [
         HistoryCommit(commit.operation, None)
@@ -152,7 +152,7 @@ class ReadChecks:
         expected = self._answer(rules, number)
         if not read.kept.rows and not expected.fingerprint.rows:
             return ""
-        (found,) = check_rows(PlainParquet(read.folder), expected, rules, "the arm").results
+        (found,) = check_contents(PlainParquet(read.folder), expected, rules, "the arm").results
         return f"{where}: {found.detail}" if found.failed else ""
 
     def _answer(self, rules: TableRules, number: int) -> Expected:
@@ -160,7 +160,7 @@ class ReadChecks:
         if key not in self._expected:
             commits = (*self._inputs.setups, *self._inputs.commits[: number - 1])
             batch = self._scenario.commits[number - 1]
-            history = history_of(commits)
+            history = oracle_commits(commits)
             if batch.operation == TableOperation.INCREMENTAL:
                 writes = [one for one in history if one.operation != TableOperation.COMPACT]
                 history = writes[-batch.since :]

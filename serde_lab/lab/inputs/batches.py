@@ -17,7 +17,7 @@ from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
 from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
-from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs import user_files
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import ParquetData, Scenario, TpchData
 from serde_lab.scenario.sections import Batch, ShapesData
@@ -86,7 +86,7 @@ def make_batches(
         keys = ""
         if _shares_keys(scenario):
             files = [target.folder / part.name for part in parts]
-            notes[DIFFERENT_KEYS] = own_files.different_keys(files, scenario.data.record_key)
+            notes[DIFFERENT_KEYS] = user_files.different_keys(files, scenario.data.record_key)
             keys = f", {notes[DIFFERENT_KEYS]:,} different keys"
         manifest = target.finish(request, parts, notes)
         say(
@@ -97,7 +97,7 @@ def make_batches(
     return made
 
 
-def check_rows(scenario: Scenario) -> None:
+def check_batches(scenario: Scenario) -> None:
     """Raise what `make_batches` would raise for the user's own rows, and write nothing.
 
     A file's keys are looked up in earlier files, but not in batches that will be derived later.
@@ -111,7 +111,7 @@ def check_rows(scenario: Scenario) -> None:
     for key, batch in scenario.named_batches:
         if batch.path is not None:
             _own_batch(scenario, key, batch, source, earlier)
-            earlier += own_files.find_files(f"{key}.path", batch.path)
+            earlier += user_files.find_files(f"{key}.path", batch.path)
 
 
 def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> ParquetRows:
@@ -134,8 +134,8 @@ def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> 
 
 
 def _own_source(scenario: Scenario, data: ParquetData) -> ParquetRows:
-    rows = own_files.open_source(data)
-    own_files.check_nulls("data.path", rows, data.path, scenario)
+    rows = user_files.open_source(data)
+    user_files.check_nulls("data.path", rows, data.path, scenario)
     return rows
 
 
@@ -155,7 +155,7 @@ def _derived(
     # TPC-H's specification guarantees unique primary keys, and so do made-up rows
     primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
     known = data.keyless or data.record_key == primary or isinstance(data, ShapesData)
-    repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
+    repeated = 0 if known else user_files.repeated_keys(source.files, data.record_key)
     if repeated:
         raise DataError(
             f"data.key: {', '.join(data.record_key)} is not unique: {repeated:,} keys occur in "
@@ -257,11 +257,11 @@ def _own_batch(
 ) -> tuple[Iterator[pa.Table], pa.Schema, int]:
     """The rows of a batch's own files, in the columns and the order of the data."""
     assert batch.path is not None
-    rows = own_files.open_batch(key, batch, source, scenario)
-    own_files.check_nulls(f"{key}.path", rows, batch.path, scenario)
+    rows = user_files.open_batch(key, batch, source, scenario)
+    user_files.check_nulls(f"{key}.path", rows, batch.path, scenario)
     if batch.operation == "bulk_insert" and not scenario.data.keyless:
         columns = dict.fromkeys([*scenario.data.record_key, *scenario.data.partition])
-        repeated = own_files.repeated_keys(rows.files, columns, earlier)
+        repeated = user_files.repeated_keys(rows.files, columns, earlier)
         if repeated:
             raise DataError(
                 f"{key}.path: {repeated:,} keys of {batch.path} occur in several rows or are stored "

@@ -22,7 +22,7 @@ from serde_lab.files import lock_file
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
 from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
-from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs import user_files
 from serde_lab.lab.inputs.batches import (
     ARROW_BYTES,
     DIFFERENT_KEYS,
@@ -116,7 +116,7 @@ def prepare_inputs(
     if the cache cannot be written.
     """
     cache = default_cache() if cache is None else cache
-    own_files.check_sources(scenario)
+    user_files.check_sources(scenario)
     request = _request(scenario)
     folder = _folder(scenario, cache, request)
     try:
@@ -210,7 +210,7 @@ def _request(scenario: Scenario) -> dict[str, Any]:
         request["files"] = [
             [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns]
             for key, path in paths
-            for file in own_files.find_files(key, path)
+            for file in user_files.find_files(key, path)
         ]
     return request
 

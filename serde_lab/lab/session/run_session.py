@@ -154,7 +154,7 @@ class Measured:
     """All tables of a scenario that writes several, or is asked queries."""
 
     def cells(self, session: RunSession, work: Path) -> TableCells | DatasetCells:
-        from serde_lab.lab.cells.on_spark import OnSpark
+        from serde_lab.lab.cells.spark_cells import OnSpark
         from serde_lab.lab.cells.stream_cells import StreamsOnSpark
 
         kind = OnSpark if self.scenario.stream is None else StreamsOnSpark

@@ -14,7 +14,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage, StoredFile
-from serde_lab.table.timeline.history import Undone
+from serde_lab.table.timeline.lsm_timeline import Undone
 from serde_lab.table.timeline.timeline import (
     WRITE_ACTIONS,
     CommitMetadata,

@@ -21,7 +21,7 @@ from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints
-from serde_lab.table.timeline.history import ArchivedInstant, LsmHistory, Undone
+from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline, Undone
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 # action of a completed instant -> actions in the names of its pending files
@@ -59,7 +59,7 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
             "archived"
         )
     timeline = table.timeline()
-    history = history_of(table)
+    history = archived_timeline(table)
     instants = _finish(timeline, history)
     writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
     if len(writes) <= commits_max:
@@ -79,9 +79,9 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     return Archived(tuple(going), removed)
 
 
-def history_of(table: HoodieTable) -> LsmHistory:
+def archived_timeline(table: HoodieTable) -> LsmTimeline:
     """The archived timeline of a table of layout 2."""
-    return LsmHistory(table.storage, table.config.history_folder)
+    return LsmTimeline(table.storage, table.config.history_folder)
 
 
 def _going(
@@ -150,7 +150,7 @@ def _remove_uncommitted(
     instants: Sequence[Instant],
     going: Sequence[Instant],
     files: TableFiles,
-    history: LsmHistory,
+    history: LsmTimeline,
 ) -> tuple[str, ...]:
     """Delete data files of instants that archiving is about to pass, and that were not committed or that a
     restore has undone.
@@ -189,7 +189,7 @@ def _archived(timeline: Timeline, instant: Instant) -> ArchivedInstant:
     )
 
 
-def _finish(timeline: Timeline, history: LsmHistory) -> list[Instant]:
+def _finish(timeline: Timeline, history: LsmTimeline) -> list[Instant]:
     """Remove instants from the active timeline that the history already has: an archiving died in between.
 
     Returns the instants that remain there, by time.

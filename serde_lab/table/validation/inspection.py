@@ -25,7 +25,7 @@ from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import is_cut, parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.history import LsmHistory
+from serde_lab.table.timeline.lsm_timeline import LsmTimeline
 from serde_lab.table.timeline.timeline import (
     WRITE_ACTIONS,
     CommitMetadata,
@@ -122,7 +122,7 @@ class Inspection:
         if self.layout_version == 1:
             return None if self.storage.list_folder(folder)[1] else set()
         try:
-            return {time for time, _ in LsmHistory(self.storage, folder).times()}
+            return {time for time, _ in LsmTimeline(self.storage, folder).times()}
         except LabError:
             return None
 

@@ -33,7 +33,7 @@ _ROW = "_row"
 
 
 @dataclass(frozen=True)
-class OwnReader:
+class LabReader:
     """The rows of the table at `path` as `serde_lab.read` returns them; a TableReader."""
 
     path: str
@@ -77,7 +77,7 @@ def located(commit: CommitInput, table: Path, key: Sequence[str], folder: Path) 
     starts, since file names differ from table to table. `key`: the columns that identify a stored row,
     including those of the partition. Raises LabError for rows that are not stored.
     """
-    batches = (batch.select([*key, FILE_NAME]) for batch in OwnReader(str(table)).batches())
+    batches = (batch.select([*key, FILE_NAME]) for batch in LabReader(str(table)).batches())
     stored = pa.Table.from_batches(batches)
     folder.mkdir(parents=True)
     files = []
@@ -179,7 +179,7 @@ def _read_on(
 ) -> None:
     # Ctrl-C ends the lab, which ends its readers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    source = HudiRs(path) if number % 2 else OwnReader(path)
+    source = HudiRs(path) if number % 2 else LabReader(path)
     name, reads = f"{source.name} {number + 1}", list[Read]()
     told.send("ready")
     while not over.is_set():
@@ -189,7 +189,7 @@ def _read_on(
         told.send((reads, time.process_time()))
 
 
-def _read(source: HudiRs | OwnReader, name: str, column: str) -> Read:
+def _read(source: HudiRs | LabReader, name: str, column: str) -> Read:
     began, rows, total = time.time_ns(), 0, 0
     try:
         for batch in source.batches():

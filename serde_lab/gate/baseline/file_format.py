@@ -26,7 +26,7 @@ _DIGITS = 6
 _ENVIRONMENT_DEPTH = 1
 
 
-def record_of_side(side: Side) -> dict[str, Any]:
+def entry_of_side(side: Side) -> dict[str, Any]:
     """The part of a side that later comparisons need: values that may be gated, and what was asked."""
     arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
     rounds = sorted(side.calibration)
@@ -57,7 +57,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
 
 
-def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
+def side_of_entry(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
     """A record as a side of a comparison.
 
     Raises KeyError, TypeError or ValueError if damaged, RunError for an unknown metric.
@@ -238,7 +238,7 @@ def _shape_problem(document: object) -> str:
     return ""
 
 
-def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
+def entry_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """One baseline of a file; raises RunError that lists the existing ones."""
     record: dict[str, Any] | None = document["baselines"].get(name)
     if record is None:

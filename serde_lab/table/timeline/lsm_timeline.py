@@ -1,5 +1,5 @@
-"""The history of layout 2: the instants that were archived from the active timeline, and those of them that
-a restore has undone.
+"""The archived timeline of layout 2: the instants that archiving took from the active timeline, and those
+of them that a restore has undone.
 
 It is instants in Parquet files, listed by a manifest:
 
@@ -58,7 +58,7 @@ class ArchivedInstant:
     plan: bytes | None = None
 
 
-class LsmHistory:
+class LsmTimeline:
     """The history folder of one table."""
 
     def __init__(self, storage: Storage, folder: str) -> None:

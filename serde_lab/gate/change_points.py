@@ -23,7 +23,7 @@ _SEED = 20_250_602
 
 
 @dataclass(frozen=True, slots=True)
-class LevelStep:
+class ChangePoint:
     """`index` is the first position of the new level; both levels are medians of their segments."""
 
     index: int
@@ -33,9 +33,9 @@ class LevelStep:
     p: float
 
 
-def find_steps(
+def find_change_points(
     values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
-) -> tuple[LevelStep, ...]:
+) -> tuple[ChangePoint, ...]:
     """The steps of positive values, in order; none in series that are too short (below about seven values).
 
     A step is significant at `alpha` and changes the median by more than `smallest_change`.
@@ -52,10 +52,10 @@ def find_steps(
         cuts = [(at, p) for at, p in cuts if at != least.index]
 
 
-def find_changes(values: Sequence[float]) -> tuple[LevelStep, ...]:
+def find_changes(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     """The steps of an exact quantity: every change is one."""
     return tuple(
-        LevelStep(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
+        ChangePoint(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
         for i in range(1, len(values))
         if values[i] != values[i - 1]
     )
@@ -89,13 +89,13 @@ def _scores(ranks: Floats) -> Floats:
     return scores
 
 
-def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[LevelStep, ...]:
+def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[ChangePoint, ...]:
     if not cuts:
         return ()
     bounds = [0, *(at for at, _ in cuts), series.size]
     levels = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
     return tuple(
-        LevelStep(at, levels[i], levels[i + 1], _ratio(levels[i], levels[i + 1]), p)
+        ChangePoint(at, levels[i], levels[i + 1], _ratio(levels[i], levels[i + 1]), p)
         for i, (at, p) in enumerate(cuts)
     )
 
