@@ -134,10 +134,10 @@ def _share(ratio: Ratio, whole: Ratio) -> float:
 def _of_strategy(
     arms: Sequence[Mapping[str, Any]], there: Set[str]
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """All steps, and the strategy's arms of those that are `there`.
+    """The steps, and the chain of one strategy's arms among those that are `there`.
 
-    They are an arm for which Spark reads, one of equal options that reads itself, and one whose frames also
-    cross as bytes; one of the last two may be missing, and there are none without both.
+    Spark reads the source of the first arm; the tasks of the second read it; frames of the third also cross
+    as bytes. One of the last two may be missing; both are empty if both are.
     """
     for arm in arms:
         options = arm["options"] or {}

@@ -123,9 +123,7 @@ class FactorModel:
         _, full = _design([{o.combination: 1.0, ("round", o.round): 1.0} for o in observations])
         noise = logs - full @ np.linalg.pinv(full) @ logs
         degrees = len(logs) - int(np.linalg.matrix_rank(full))
-        self.lack_of_fit = _chance_of_f(
-            left, self.degrees_of_freedom, float(noise @ noise), degrees
-        )
+        self.lack_of_fit = _p_of_f(left, self.degrees_of_freedom, float(noise @ noise), degrees)
 
     def contrast(self, weights: Weights) -> tuple[float, float] | None:
         """Estimate and standard error of a weighted sum of cells, whose weights sum to 0.
@@ -158,10 +156,10 @@ def _design(cells: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, int], Vecto
     return places, np.array([[cell.get(term, 0.0) for term in places] for cell in cells])
 
 
-def _chance_of_f(
+def _p_of_f(
     left: float, degrees: int, left_by_larger: float, degrees_of_larger: int
 ) -> float | None:
-    """The chance that a model leaves so much more squares than a larger one, though it is right."""
+    """The p value of the F test of a model against a larger one, from their residual sums of squares."""
     more = degrees - degrees_of_larger
     if more < 1 or degrees_of_larger < 1 or left_by_larger < 1e-12 * max(1.0, left):
         return None

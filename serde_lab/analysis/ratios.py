@@ -28,8 +28,8 @@ _MOST_DECIMALS = 3
 class Ratio:
     """The geometric mean of a ratio over rounds, with its 95 % interval: Student's t on the logarithms.
 
-    `low` and `high` are None for a single round, which says nothing about noise. `among`: the ratio was
-    chosen from so many after they were seen, and its interval is that of all together (Bonferroni).
+    `low` and `high` are None for a single round, which says nothing about noise. `among`: how many
+    ratios this one was chosen from after they were seen; its interval is widened for that (Bonferroni).
     """
 
     value: float
@@ -55,7 +55,7 @@ class Ratio:
 
     @property
     def more_rounds(self) -> int | None:
-        """How many rounds more would decide it: 0 if it is decided, None if nobody can say.
+        """How many rounds more would decide it: 0 if it is decided, None if that cannot be estimated.
 
         If the ratio and its spread stay as measured, the interval of that many rounds in all leaves out 1
         with a chance of 80 % (noncentral t). A single round has no spread, and a ratio that needs more than

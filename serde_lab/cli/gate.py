@@ -56,7 +56,10 @@ def compare(
         str, typer.Argument(help="A run, an arm of a run (RUN#ARM), or baseline:SCENARIO[@NAME].")
     ],
     after: Annotated[
-        str, typer.Argument(help="The same. If BEFORE is an arm, this is an arm too.")
+        str,
+        typer.Argument(
+            help="What BEFORE is compared with, in the same forms; an arm if BEFORE is one."
+        ),
     ],
     results: Results = Path("results"),
     baselines: Baselines = None,

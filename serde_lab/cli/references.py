@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 class Reference:
     """A quoted run, why it is stale ("" if it is fresh), and the minutes that it takes.
 
-    They are the run's own, or an estimate if that is more and its scenario asks for something else by now.
+    The minutes are the run's own, or a larger estimate if the scenario has changed since.
     """
 
     run: Path
@@ -48,11 +48,14 @@ def references(
     scenarios: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only runs of these scenarios; without any, of all.", show_default=False
+            help="Only the runs of these scenarios; by default all.", show_default=False
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what is stale and how long it takes; no run.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what is stale and how long it takes; measure nothing."
+        ),
     ] = False,
     folder: Annotated[Path, typer.Option(help="The checkout whose documents quote runs.")] = Path(),
 ) -> int:

@@ -88,7 +88,7 @@ def compact(
 def clean(
     path: Path_,
     retain: Annotated[
-        int, typer.Option(min=1, help="Number of latest commits whose file slices stay.")
+        int, typer.Option(min=1, help="Keep the file slices of this many latest commits.")
     ] = 10,
     drop: DropOption = False,
     format: FormatOption = "table",

@@ -335,7 +335,7 @@ def rounds_needed(pool: Pool, rate: float) -> int | None:
 
 
 def minutes(pool: Pool, rounds: int) -> float:
-    """Minutes for so many rounds: the cells alone, by their medians."""
+    """The minutes that this many rounds take, from median cell times alone."""
     of_round = (
         sum((one.plain, one.plain_again, one.slowed, one.control or 0.0)) for one in pool.rounds
     )

@@ -226,17 +226,17 @@ def _earlier(scenario: Scenario, arms: Collection[str], results: Path) -> _Earli
     """The newest run of the scenario with the same data and all `arms`: in `results`, else among the
     reference runs there. None without one.
 
-    The arms of a sweep and of shapes have names that tell their data.
+    The arms of a sweep and of shapes have names that identify their data.
     """
     for folder in (results, results / "reference"):
         for entry in reversed(list_runs(folder)):
-            if entry.scenario == scenario.name and (found := _that_tells(entry, scenario, arms)):
+            if entry.scenario == scenario.name and (found := _times_of(entry, scenario, arms)):
                 return found
     return None
 
 
-def _that_tells(entry: RunEntry, scenario: Scenario, arms: Collection[str]) -> _Earlier | None:
-    """What the run says of cells of `arms`; None if it has other data or lacks some."""
+def _times_of(entry: RunEntry, scenario: Scenario, arms: Collection[str]) -> _Earlier | None:
+    """The cell times of `arms` in this run; None if it has other data or lacks some."""
     if entry.header is None:
         return None
     then, now = asked_of(entry.header.scenario_content), asked(scenario)

@@ -2,7 +2,7 @@
 
 `RecordMerger` is the interface that users implement. A merger of any record type is given Arrow batches, to
 which records are converted first. One that declares the type of a write's strategy is given that strategy's
-own records, which are not converted; where rows are Arrow's anyhow, as in files, `ConvertingMerger` makes
+own records, which are not converted; where rows are Arrow's already, as in files, `ConvertingMerger` makes
 records of them for it. Hudi's own mergers of the two simple modes are here too. `rules.py` chooses a merger,
 and `combiner.py` applies it to many records. Source: RFC-46 (HoodieRecordMerger).
 """

@@ -1,7 +1,7 @@
 """Sets up Spark for Apache Hudi, reads tables with it, and defines the arms in which it writes them.
 
 `lab/jars` finds or fetches its bundle. There is an arm for each record type, and two faster ones. Each is the
-options that it adds to those of `scenario.hudi_options`, which the lab is handed too.
+options that it adds to those of `scenario.hudi_options`, which the lab gets too.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class HudiArm:
     combines_always: bool = True
 
     def own_options(self, unique: bool) -> dict[str, str]:
-        """The options that only Apache Hudi is handed; `unique`: no key occurs twice in the batch."""
+        """The options that only Apache Hudi gets; `unique`: no key occurs twice in the batch."""
         combine = self.combines_always or not unique
         options = {
             "hoodie.write.record.merge.custom.implementation.classes": MERGER_CLASSES[

@@ -60,7 +60,7 @@ class Damaged(Exception):
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep Python's garbage collector from running meanwhile; a decorator too.
+    """Keep Python's garbage collector off during the block; also a decorator.
 
     Of the objects that a batch of records becomes none is garbage, but the collector would look at all of
     them again and again while they grow in number.

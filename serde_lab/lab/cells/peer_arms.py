@@ -162,7 +162,7 @@ STREAMED: Mapping[str, str] = {
     # a batch that fails would be tried again, and its time counted twice
     "hoodie.datasource.write.streaming.retry.count": "0",
 }
-"""What Apache Hudi's streaming sink is handed besides the options of a write, so that both sides do the same
+"""What Apache Hudi's streaming sink gets besides the options of a write, so that both sides do the same
 work within a batch."""
 
 

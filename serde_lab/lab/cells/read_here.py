@@ -202,7 +202,7 @@ class HashSink:
         self.digest = Digest()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The rows of `batch`, too."""
+        """Add the rows of `batch`."""
         self._sql.register("arrived", pa.Table.from_batches([batch]))
         rows, found = _counted(self._sql, "arrived")
         self.digest.rows += rows

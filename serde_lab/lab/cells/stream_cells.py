@@ -208,7 +208,7 @@ class LabStreamCell(StreamCell):
         )
 
     def _hear(self, batch: WrittenBatch) -> None:
-        """Keep what the batch tells, and its frames if it is one of those drawn."""
+        """Keep the report of a batch, and its frames if they were drawn."""
         tasks = batch.tasks
         if batch.number not in self._drawn:
             tasks = tuple(replace(one, report=replace(one.report, kept=())) for one in tasks)
@@ -222,7 +222,7 @@ class LabStreamCell(StreamCell):
         return self._beside
 
     def _let_read(self, number: int) -> None:
-        """Let readers read beside every other ten batches, so that both kinds are early and late alike."""
+        """Let readers read during every second block of batches, so that both kinds are spread alike."""
         if self._beside is None:
             return
         block = max(1, min(_BLOCK, self.stream.batches // 4))

@@ -275,7 +275,7 @@ def decode_all(request: Path, answer: Path) -> None:
 
 
 def _read(records: Records) -> tuple[pa.RecordBatch | None, str]:
-    """The records, and what is wrong: a file must get what the records are."""
+    """The rows of `records`; or None and why, if a file would get other rows than the records hold."""
     filed, whole = records.to_rows(), records.to_arrow()
     difference = first_difference(as_filed(whole, *filed), whole)
     if difference is None:

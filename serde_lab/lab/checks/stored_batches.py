@@ -137,8 +137,8 @@ def batch_samples(
 
 
 def read_samples(batches: Sequence[TimedBatch], reads: Sequence[Read]) -> Iterator[Sample]:
-    """Of each batch the seconds with a read beside it, and the mean of the reads that began in it, by reader;
-    left out where there are none.
+    """For each batch: the seconds during which a read ran, and by reader the mean duration of the reads that
+    began in it. Batches without reads give none.
     """
     for batch in batches:
         number, clock = batch.number + 1, batch.interval

@@ -293,7 +293,7 @@ def _counted(
     progress: OnProgress,
     sizes: dict[str, int],
 ) -> Iterator[pa.Table]:
-    """`tables`; tells `progress` of their rows, and adds up what `sizes` has keys for."""
+    """Yields `tables`, reports their rows to `progress`, and adds to the totals in `sizes`."""
     done = 0
     for table in tables:
         if sizes:

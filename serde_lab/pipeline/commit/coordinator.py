@@ -202,10 +202,10 @@ class Coordinator:
     ) -> Commit:
         """Make the instant's files visible; `schema` is the table's Avro schema, "" if unknown.
 
-        `replaced` tells the file groups that they replace; it is called once no other writer can commit any
-        more. `extra`: further extra metadata of the commit. A failing storage is tried several times. Raises
-        ConcurrentWrite if someone rolled the instant back or took the table, WriteConflict if an optimistic
-        write conflicts with a commit since it began.
+        `replaced` returns the file groups that the files replace; it is called once no other writer can
+        commit any more. `extra`: further extra metadata of the commit. A failing storage is tried several
+        times. Raises ConcurrentWrite if someone rolled the instant back or took the table, WriteConflict if
+        an optimistic write conflicts with a commit since it began.
         """
         with self.turn(operation):
             if self._since is not None:

@@ -1,4 +1,4 @@
-"""Sets a run's figures beside others: Apache Hudi's, RFC-84's, and those that a strategy's author predicted.
+"""Sets a run beside Apache Hudi and RFC-84: ratios, steps, options, published claims.
 
 Also shows how fair the comparison is: what is alike, what differs, and what each strategy gets for free.
 """
