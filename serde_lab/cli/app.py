@@ -21,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from serde_lab.cli import ab, baseline, check, gate, references, results, run, table
-from serde_lab.cli.console import discard_output, say
+from serde_lab.cli.console import discard_output, output_errors, say
 from serde_lab.errors import LabError, PortabilityWarning
 
 EXIT_STATUSES = """
@@ -147,13 +147,8 @@ def _interrupted() -> int:
 
 def _flush() -> None:
     """Write what is still buffered now, since a write error at the interpreter's end would be unhandled."""
-    try:
+    with output_errors():
         sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output(sys.stdout)
-    except OSError as exc:
-        discard_output(sys.stdout)
-        raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
 def _of_system(exc: OSError) -> str:

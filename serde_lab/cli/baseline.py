@@ -241,7 +241,7 @@ def history(
         raise UsageError("--why and --by need --acknowledge RUN")
     emit(render_history(found, format))
     if report is not None:
-        from serde_lab.report.render import render_history as write_history
+        from serde_lab.report.render import write_history
 
         wrote(write_history(history_document(found), report))
     return found.exit_status

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -67,15 +68,22 @@ def say(text: str, style: str | None = None) -> None:
     stderr.print(plain_line(text), style=style)
 
 
-def emit(text: str) -> None:
-    """Print a result unchanged, line by line."""
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Names standard output in a write error, of which a closed pipe is none; discards what comes after."""
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        yield
     except BrokenPipeError:
         discard_output(sys.stdout)
     except OSError as exc:
         discard_output(sys.stdout)
         raise OSError(exc.errno, exc.strerror, "standard output") from exc
+
+
+def emit(text: str) -> None:
+    """Print a result unchanged, line by line."""
+    with output_errors():
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
 def emit_line(text: str) -> None:

@@ -247,9 +247,9 @@ def _measurer(scenario: Scenario, results: Path) -> Any:
 def write_page(target: Path | None, document: dict[str, Any]) -> None:
     """Write the page of a comparison or a gate if one is asked for, and print its path."""
     if target is not None:
-        from serde_lab.report.render import render_comparison
+        from serde_lab.report.render import write_comparison
 
-        wrote(render_comparison(document, target))
+        wrote(write_comparison(document, target))
 
 
 def wrote(page: Path) -> None:

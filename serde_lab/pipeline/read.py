@@ -9,6 +9,7 @@ Hudi 1.2.0.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ class ReadOptions:
     records: StrategyRecords | None = None
 
 
-def open_table(path: str) -> HoodieTable:
+def open_table(path: str | os.PathLike[str]) -> HoodieTable:
     """The table at a folder or URL. Raises TableError if there is none; creates no folder."""
     storage = Storage.open(path)
     if storage.is_local and not Path(storage.url).is_dir():

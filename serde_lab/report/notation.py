@@ -36,7 +36,7 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}"
 
 
-def compact(value: float | None) -> str:
+def short_number(value: float | None) -> str:
     """A large count with three digits: 1.20 M, 950 k."""
     if value is None or not math.isfinite(value):
         return NOTHING

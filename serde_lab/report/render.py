@@ -60,12 +60,12 @@ def run_text(run: Run | Path, format: str = "html") -> str:
     return page_text(run_page(_loaded(run)), format)
 
 
-def render_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
+def write_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
     """Write the report of a comparison or a gate from its output with `--format json`."""
     return _write(out, _encoded(page_text(comparison_page(document), format)))
 
 
-def render_history(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
+def write_history(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
     """Write the report of a history from its output with `--format json`."""
     return _write(out, _encoded(page_text(history_page(document), format)))
 

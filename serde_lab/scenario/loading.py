@@ -18,7 +18,14 @@ from pydantic import ValidationError
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.problems import Problem, dotted, listed, of_validation, refuse, suggestion
+from serde_lab.scenario.problems import (
+    Problem,
+    comma_separated,
+    dotted,
+    of_validation,
+    refuse,
+    suggestion,
+)
 from serde_lab.scenario.sweep import (
     MOST_PARTS,
     SweepPoint,
@@ -218,7 +225,7 @@ def find_scenario(what: str, folder: Path | None = None) -> Path:
     names = [file.stem for file in scenario_files(where)]
     near = suggestion(what, names)
     raise ScenarioError(
-        f"there is no scenario {what!r} in {where}; known are {listed(names)}{near}",
+        f"there is no scenario {what!r} in {where}; known are {comma_separated(names)}{near}",
         "a path ends in .toml",
     )
 

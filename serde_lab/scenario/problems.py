@@ -70,7 +70,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return "" if hint is None else f"; {hint}"
 
 
-def listed(names: Iterable[str]) -> str:
+def comma_separated(names: Iterable[str]) -> str:
     """Names separated by commas, or `none`."""
     return ", ".join(names) or "none"
 
@@ -89,7 +89,8 @@ def unknown_arm(key: str, name: str, known: list[str]) -> Iterator[Problem]:
     """A problem if there is no arm of that name."""
     if name not in known:
         yield Problem(
-            key, f"there is no arm {name!r}; arms are {listed(known)}{suggestion(name, known)}"
+            key,
+            f"there is no arm {name!r}; arms are {comma_separated(known)}{suggestion(name, known)}",
         )
 
 
@@ -145,7 +146,7 @@ def _clause(detail: ErrorDetails) -> str:
     if kind in ("literal_error", "enum"):
         known = [word.strip("'") for word in re.split(r", | or ", context["expected"])]
         near = suggestion(found, known) if isinstance(found, str) else ""
-        return f"found {found!r}, expected one of {listed(known)}{near}"
+        return f"found {found!r}, expected one of {comma_separated(known)}{near}"
     if kind == "union_tag_not_found":
         return f"has no `source`, expected source = {_SOURCES}"
     if kind == "union_tag_invalid":
@@ -184,7 +185,7 @@ def _unknown(loc: Loc) -> str:
         if homes:
             where = [f"in [{home}]" if home else "outside of any table" for home in homes]
             near = f"; {name!r} belongs {' or '.join(where)}"
-    return f"is an unknown key; known keys are {listed(known)}{near}"
+    return f"is an unknown key; known keys are {comma_separated(known)}{near}"
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.model import Arm, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, listed, repeated, suggestion, unknown_arm
+from serde_lab.scenario.problems import Problem, comma_separated, repeated, suggestion, unknown_arm
 from serde_lab.scenario.sections import Shapes, ShapesData
 
 _BARE_WORD = re.compile(r"[A-Za-z0-9_./*~-]+")
@@ -98,7 +98,7 @@ def _position(entries: list[Any], step: str, key: str) -> int:
         return int(step) - 1
     there = f"1 to {len(entries)}" if entries else "nothing"
     if names:
-        there += f" or {listed(names)}"
+        there += f" or {comma_separated(names)}"
     raise ScenarioError(f"--set {key}: there is no {step!r}, only {there}{suggestion(step, names)}")
 
 

@@ -310,8 +310,6 @@ def solve(
     rules: TableRules,
     commits: Sequence[HistoryCommit],
     work_folder: Path,
-    memory_mb: int = 2048,
-    threads: int = 2,
 ) -> OracleAnswer:
     """The answer to a history of commits, in order. Works out of core in `work_folder`, which it keeps.
 
@@ -322,8 +320,8 @@ def solve(
     database = work_folder / "oracle.duckdb"
     database.unlink(missing_ok=True)
     settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{memory_mb}MB",
-        "threads": threads,
+        "memory_limit": "2048MB",
+        "threads": 2,
         "temp_directory": str(work_folder / "spill"),
         "preserve_insertion_order": False,
         # load nothing from outside the package, least of all from a network

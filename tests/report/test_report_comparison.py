@@ -198,8 +198,8 @@ def test_what_is_no_document_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("format", render.FORMATS)
 def test_files_in_every_format(tmp_path: Path, document: Any, past: Any, format: str) -> None:
-    one = render.render_comparison(document, tmp_path / "comparison", format)
-    two = render.render_history(past, tmp_path / "history", format)
+    one = render.write_comparison(document, tmp_path / "comparison", format)
+    two = render.write_history(past, tmp_path / "history", format)
     for path in (one, two):
         text = path.read_text(encoding="utf-8")
         if format == "html":

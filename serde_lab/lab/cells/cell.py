@@ -25,6 +25,7 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import THREADS_LEFT, AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.handles.file_groups import FLUSHES
+from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Arm, Scenario
@@ -322,10 +323,6 @@ def heap_set_aside() -> Iterator[None]:
 
 def schema_of(commit: CommitInput) -> pa.Schema:
     return pq.read_schema(commit.files[0]).remove_metadata()
-
-
-def open_table(folder: Path) -> HoodieTable:
-    return HoodieTable.open(Storage.open(folder))
 
 
 def table_bytes(table: HoodieTable) -> int:

@@ -31,7 +31,6 @@ from serde_lab.lab.cells.cell import (
     Digest,
     ReadAnswer,
     heap_set_aside,
-    open_table,
     schema_of,
     table_bytes,
 )
@@ -41,7 +40,7 @@ from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.other_work import apart
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.read import ReadOptions
+from serde_lab.pipeline.read import ReadOptions, open_table
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.operation import TABLE_OPERATIONS, TableOperation
 from serde_lab.serde.registry import StrategyRecords

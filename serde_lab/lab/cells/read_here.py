@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells.cell import CellJob, Digest, open_table
+from serde_lab.lab.cells.cell import CellJob, Digest
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
 from serde_lab.lab.plan import Write, serde_options, write_options
 from serde_lab.measure.commit import measure_in_process
@@ -26,7 +26,7 @@ from serde_lab.measure.process_tree import tree_use
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.table_services import compact
-from serde_lab.pipeline.read import plan_read
+from serde_lab.pipeline.read import open_table, plan_read
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Arm
 from serde_lab.serde.registry import StrategyRecords

@@ -31,7 +31,6 @@ from serde_lab.lab.cells.cell import (
     SparkCell,
     SparkWriteCell,
     measure_of,
-    open_table,
     table_bytes,
 )
 from serde_lab.lab.cells.floor_cells import FloorOnCores
@@ -48,6 +47,7 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.peers.apache_hudi import java_errors
 from serde_lab.pipeline.plan import WritePlan, make_plan
+from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.spark.exchange import (
     ColumnsExchange,

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from serde_lab.lab.cells.bench import Bench, Window, stage_labels
-from serde_lab.lab.cells.cell import CellJob, Digest, measure_of, open_table
+from serde_lab.lab.cells.cell import CellJob, Digest, measure_of
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
 from serde_lab.lab.cells.read_here import record_form
@@ -25,7 +25,7 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import AttemptReport
 from serde_lab.peers.apache_hudi import dates_of_any_year
 from serde_lab.pipeline.commit.table_services import compact
-from serde_lab.pipeline.read import plan_read
+from serde_lab.pipeline.read import open_table, plan_read
 from serde_lab.pipeline.spark.exchange import on_purpose
 from serde_lab.pipeline.spark.tables import compactor_on, frame_of, merged_slices
 from serde_lab.pipeline.spark.worker import Reports, ReportsParam

@@ -29,7 +29,6 @@ from serde_lab.lab.cells.cell import (
     MeasurableCell,
     frame_counts,
     measure_of,
-    open_table,
     schema_of,
     table_bytes,
 )
@@ -49,6 +48,7 @@ from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.spark.exchange import setting
 from serde_lab.pipeline.spark.worker import reason_of
 from serde_lab.scenario.hudi_options import tasks_of_buckets

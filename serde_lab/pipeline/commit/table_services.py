@@ -140,9 +140,7 @@ def archive_now(table: HoodieTable, keep_min: int, keep_max: int) -> Archived | 
         return archive(table, keep_min, keep_max)
 
 
-def resize_buckets_now(
-    table: HoodieTable, rules: ResizeRules, format: BaseFileFormat | None = None
-) -> Instant | None:
+def resize_buckets_now(table: HoodieTable, rules: ResizeRules) -> Instant | None:
     """Split and merge the buckets of consistent hashing by size; None if none needs it.
 
     Raises ConcurrentWrite naming another writer, TableError for a table with another index.
@@ -157,7 +155,7 @@ def resize_buckets_now(
             stats = [
                 stat
                 for number, resize in enumerate(plan.resizes)
-                for stat in carry_out(plan, resize, write_token(number, 1), format)
+                for stat in carry_out(plan, resize, write_token(number, 1))
             ]
             coordinator.check()
             schema = json.dumps(avro_schema(plan.data_schema, table.config.name))

@@ -246,9 +246,9 @@ def is_narrow(width_px: float) -> bool:
     return width_px < 600
 
 
-def label_width(labels: Sequence[str], most: float) -> float:
-    """Width for the labels left of the rows: at most `most` pixels, plus the gap."""
-    return min(most, max((text_width(label) for label in labels), default=0.0)) + 12
+def label_width(labels: Sequence[str]) -> float:
+    """Width for the labels left of the rows: at most 250 pixels, plus the gap."""
+    return min(250.0, max((text_width(label) for label in labels), default=0.0)) + 12
 
 
 class Scale:

@@ -49,7 +49,7 @@ def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
     canvas = Canvas(width_px, height)
     top = _legend(canvas, drawing.legend, 2) + 8
     labels = [bar.label for panel in panels for bar in panel.bars]
-    label_px = 0.0 if narrow else label_width(labels, 250)
+    label_px = 0.0 if narrow else label_width(labels)
     total_px = max((text_width(bar.total, SMALL_PX) for p in panels for bar in p.bars), default=0)
     spare = total_px + 8
     if drawing.tick_label:
@@ -211,7 +211,7 @@ def draw_steps(drawing: Steps, width_px: float) -> Canvas:
     pitch, bar = (68.0, 16.0) if narrow else (48.0, 18.0)
     height = 6 + pitch * len(drawing.steps) + AXIS_PX - (0 if narrow else 10)
     canvas = Canvas(width_px, height)
-    label_px = 0.0 if narrow else label_width([s.label for s in drawing.steps], 250)
+    label_px = 0.0 if narrow else label_width([s.label for s in drawing.steps])
     spare = max((text_width(s.value_text) for s in drawing.steps), default=0.0) + 10
     highest = max((s.value or 0.0 for s in drawing.steps), default=1.0)
     scale = Scale(label_px + 0.5, width_px - label_px - spare, highest)
@@ -284,7 +284,7 @@ def draw_points(drawing: PointRows, width_px: float) -> Canvas:
         else:
             x += text_width(label, SMALL_PX) + 40
     labels = [row.label for row in drawing.rows]
-    label_px = 0.0 if narrow else label_width(labels, 250)
+    label_px = 0.0 if narrow else label_width(labels)
     notes = max((text_width(row.note, SMALL_PX) for row in drawing.rows), default=0.0)
     values = [v for row in drawing.rows for v in _row_values(row)]
     if drawing.line is not None:

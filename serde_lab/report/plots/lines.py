@@ -117,7 +117,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _tick_text(tick: float) -> str:
-    return notation.compact(tick) if abs(tick) >= 1e5 else f"{tick:,.10g}"
+    return notation.short_number(tick) if abs(tick) >= 1e5 else f"{tick:,.10g}"
 
 
 def _x_axis(

@@ -127,7 +127,7 @@ def _tables_table(facts: RunValues, writes: Sequence[_Writes]) -> Table:
         (
             Cell(one.table, one.table, header=True),
             Cell(_commits(one), one.operation),
-            Cell(notation.compact(one.rows), one.rows),
+            Cell(notation.short_number(one.rows), one.rows),
             *_cells(facts, {arm.name: one.seconds(arm) for arm in facts.timed}),
         )
         for one in writes

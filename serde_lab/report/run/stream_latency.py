@@ -143,7 +143,7 @@ def _latency_table(found: Streams) -> Table:
             _estimate(one.median),
             _estimate(one.p95),
             _estimate(one.p99),
-            Cell(notation.compact(one.rows_per_s), one.rows_per_s),
+            Cell(notation.short_number(one.rows_per_s), one.rows_per_s),
             Cell(notation.percent(one.serde_share), one.serde_share),
             _estimate(one.growth, notation.ratio),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from serde_lab.records.operation import TableOperation
 from serde_lab.scenario.model import READ_CONTROLS, Arm, ParquetData, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, a, listed
+from serde_lab.scenario.problems import Problem, a, comma_separated
 from serde_lab.scenario.sections import Batch
 
 _SHARES = ("updates", "duplicates", "late", "deletes")
@@ -164,7 +164,7 @@ def _refreshes(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(
                 f"{key}.operation",
                 f"is {batch.operation}, but with data.refresh this is {what}: expected"
-                f" {listed(expected)}",
+                f" {comma_separated(expected)}",
             )
     if len(scenario.batches) < 2:
         yield Problem("data.refresh", "needs a batch after the first, which is the initial load")
@@ -177,7 +177,7 @@ def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
         why = (
             "the rows come from `path`"
             if batch.path
-            else f"{a(batch.operation)} has no such rows; only {listed(_OF_STORED_KEYS)} have"
+            else f"{a(batch.operation)} has no such rows; only {comma_separated(_OF_STORED_KEYS)} have"
         )
         yield Problem(f"{key}.{given[0]}", f"cannot be set: {why}")
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.scenario.model import UPSERT_CONTROLS, Merging, ParquetData, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, a, listed, repeated, suggestion
+from serde_lab.scenario.problems import Problem, a, comma_separated, repeated, suggestion
 from serde_lab.scenario.sections import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 
@@ -33,7 +33,7 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
                     yield Problem(
                         f"data.{role}",
                         f"table {data.table} has no column {name!r}; its columns are "
-                        f"{listed(known)}{suggestion(name, known)}",
+                        f"{comma_separated(known)}{suggestion(name, known)}",
                     )
         yield from _key_range(scenario, data)
         if data.refresh:
@@ -66,7 +66,7 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
     """Rows without a key are only added; they are never looked up, compared or hashed."""
     data, table = scenario.data, scenario.table
     if data.key:
-        yield Problem("data.keyless", f"is true, but data.key names {listed(data.key)}")
+        yield Problem("data.keyless", f"is true, but data.key names {comma_separated(data.key)}")
     if data.ordering:
         yield Problem("data.ordering", "has no effect: rows without keys are never compared")
     for key, batch in scenario.named_batches:
@@ -102,7 +102,8 @@ def _refresh(data: TpchData) -> Iterator[Problem]:
     """The refresh functions change two tables, whose orders they know by the primary key."""
     if data.table not in REFRESHED:
         yield Problem(
-            "data.refresh", f"needs table {listed(REFRESHED)}; refreshes do not change {data.table}"
+            "data.refresh",
+            f"needs table {comma_separated(REFRESHED)}; refreshes do not change {data.table}",
         )
     if data.record_key != TABLES[data.table].primary_key:
         yield Problem("data.refresh", "needs the table's primary key as data.key")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from serde_lab.scenario.hudi_options import settings_problems, with_settings
 from serde_lab.scenario.model import RECORD_PEERS, UPSERT_CONTROLS, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, a, listed, repeated, unknown_arm
+from serde_lab.scenario.problems import Problem, a, comma_separated, repeated, unknown_arm
 from serde_lab.scenario.sweep import first_table, tables_of
 from tpch import QUERIES
 
@@ -72,7 +72,9 @@ def _queries(scenario: Scenario) -> Iterator[Problem]:
     for query in dict.fromkeys(scenario.queries):
         missing = [name for name in QUERIES[query].tables if name not in tables]
         if missing:
-            yield Problem("queries", f"{query} reads {listed(missing)}, not among the tables here")
+            yield Problem(
+                "queries", f"{query} reads {comma_separated(missing)}, not among the tables here"
+            )
     for arm in scenario.arms:
         if arm.control in _WITHOUT_A_TABLE:
             yield Problem(

@@ -8,7 +8,7 @@ from serde_lab.errors import OptionError
 from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.scenario.model import LEVELS, Arm, Files, Scenario
-from serde_lab.scenario.problems import Problem, listed, suggestion
+from serde_lab.scenario.problems import Problem, comma_separated, suggestion
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
@@ -33,7 +33,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         if name not in data.record_key:
             yield Problem(
                 "table.bucket_fields",
-                f"{name!r} is not in the key, which is {listed(data.record_key)}",
+                f"{name!r} is not in the key, which is {comma_separated(data.record_key)}",
             )
 
 
@@ -76,7 +76,8 @@ def _one_level(scenario: Scenario) -> Iterator[Problem]:
     if len(levels) > 1:
         yield Problem(
             "table.codec_level",
-            f"peers have zstd levels {listed(map(str, levels))}, but Apache Hudi has one level per session",
+            f"peers have zstd levels {comma_separated(map(str, levels))}, but Apache Hudi has one level per"
+            " session",
         )
 
 
@@ -94,7 +95,8 @@ def _time_folders(scenario: Scenario) -> Iterator[Problem]:
         if option not in TIME_OPTIONS:
             known = [option.removeprefix(PREFIX) for option in TIME_OPTIONS]
             yield Problem(
-                key, f"unknown option {name!r}; known are {listed(known)}{suggestion(name, known)}"
+                key,
+                f"unknown option {name!r}; known are {comma_separated(known)}{suggestion(name, known)}",
             )
             return
     try:

@@ -128,11 +128,9 @@ def resizes_of(
     return resizes
 
 
-def schedule_resizing(
-    table: HoodieTable, rules: ResizeRules, partitions: Iterable[str] | None = None
-) -> ResizePlan | None:
-    """Plan the resizing of `partitions`, or of all; None if there is nothing to do. On return the plan is on
-    the timeline, inflight.
+def schedule_resizing(table: HoodieTable, rules: ResizeRules) -> ResizePlan | None:
+    """Plan the resizing of all partitions; None if there is nothing to do. On return the plan is on the
+    timeline, inflight.
 
     The caller holds the table's lock: no write may be pending. Raises TableError if one is, and for a table
     with another index.
@@ -143,8 +141,7 @@ def schedule_resizing(
         )
     table.check_nothing_pending("resizing")
     view, schema = table.view(), table.data_schema()
-    paths = view.partitions if partitions is None else tuple(partitions)
-    rings = load_hashing_metadata(table, paths)
+    rings = load_hashing_metadata(table, view.partitions)
     timeline = table.timeline()
     action = CLUSTERING if table.config.layout_version == 2 else REPLACE_COMMIT
     instant = timeline.new_instant(action)

@@ -50,12 +50,11 @@ class CompactionPlan:
 
 def schedule_compaction(
     table: HoodieTable,
-    min_log_files: int = 1,
     format: BaseFileFormat | None = None,
     records: StrategyRecords | None = None,
 ) -> CompactionPlan | None:
-    """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
-    do. On return the plan is on the timeline, inflight.
+    """Plan the compaction of every slice with log files; None if there is none. On return the plan is on the
+    timeline, inflight.
 
     The caller holds the table's lock. A live writer's instant may be pending: logs that it completes later
     belong to the new base files. Raises TableError if anything else is pending, OptionError if no given
@@ -63,9 +62,7 @@ def schedule_compaction(
     """
     table.check_nothing_pending("compaction", besides_live_writers=True)
     view = table.view()
-    slices = tuple(
-        s for s in view.latest_file_slices() if len(s.log_files) >= max(1, min_log_files)
-    )
+    slices = tuple(s for s in view.latest_file_slices() if s.log_files)
     schema = table.data_schema()
     if not slices or schema is None:
         return None
