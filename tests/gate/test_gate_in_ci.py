@@ -22,7 +22,7 @@ from tests.gate.copied_package import CHECKOUT, copy_checkout
 pytestmark = pytest.mark.slow
 
 STRATEGY = Path("serde_lab/serde/pickle/records.py")
-HAND_OVER = Path("serde_lab/pipeline/exchange/hand_over.py")
+HAND_OVER = Path("serde_lab/lab/cells/hand_over.py")
 SCENARIO = "gate_smoke"
 ARMS = ("pickle", "arrow", "work_floor")
 """That a run measures: times are a multiple of arrow's, and each of the others is judged."""

@@ -12,7 +12,7 @@ import pytest
 
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.cells import read_cells, read_here
+from serde_lab.lab.cells import in_process_reads, read_cells
 from serde_lab.lab.checks.query_answers import READS
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
@@ -165,13 +165,13 @@ def test_a_reader_that_drops_a_row_is_caught_by_name(
 def test_a_timed_read_that_differs_from_the_kept_one_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right, seen = read_here.HashSink.add, []
+    right, seen = in_process_reads.HashSink.add, []
 
-    def wrong(sink: read_here.HashSink, batch: pa.RecordBatch) -> None:
+    def wrong(sink: in_process_reads.HashSink, batch: pa.RecordBatch) -> None:
         seen.append(batch)
         right(sink, batch.slice(1) if len(seen) == 1 else batch)
 
-    monkeypatch.setattr(read_here.HashSink, "add", wrong)
+    monkeypatch.setattr(in_process_reads.HashSink, "add", wrong)
     status, found = run(tmp_path, document(tmp_path, ["arrow"], [READ]))
     assert status == 4
     (failed,) = (check for check in found.checks if check.passed is False)
@@ -192,13 +192,13 @@ def test_what_follows_a_timed_read_runs_apart_from_the_look_at_others(
         done.append("again")
 
     def noted(name: str) -> None:
-        right = getattr(read_here.StrategyHere, name)
+        right = getattr(in_process_reads.StrategyInProcess, name)
 
-        def step(self: read_here.StrategyHere, *given: Any) -> Any:
+        def step(self: in_process_reads.StrategyInProcess, *given: Any) -> Any:
             done.append(name)
             return right(self, *given)
 
-        monkeypatch.setattr(read_here.StrategyHere, name, step)
+        monkeypatch.setattr(in_process_reads.StrategyInProcess, name, step)
 
     monkeypatch.setattr(OthersShare, "apart", apart)
     for name in ("read", "first_row", "keep"):

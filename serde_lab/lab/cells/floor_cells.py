@@ -1,7 +1,7 @@
 """The control `work_floor`: the work of an arm without SerDe, shuffle and JVM, on as many cores.
 
 The same tasks read the source, make keys, find targets, precombine, merge and write the same files, by the
-pipeline's own stages. Between them records stay in memory (`pipeline.exchange.hand_over`). Its clock stands
+pipeline's own stages. Between them records stay in memory (`hand_over`). Its clock stands
 still while records change processes, so it times no transfer at all.
 """
 
@@ -13,6 +13,13 @@ from dataclasses import dataclass, replace
 
 from serde_lab.lab.cells.bench import Bench
 from serde_lab.lab.cells.cell import CellJob, CellResult, WriteCell, Written, heap_set_aside
+from serde_lab.lab.cells.hand_over import (
+    Crew,
+    HandOverExchange,
+    OneProcess,
+    Processes,
+    StoppableClock,
+)
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.event_log import SparkHistory, TaskAttempt
@@ -20,13 +27,6 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.measure.process_tree import TreeUse, tree_use
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
-from serde_lab.pipeline.exchange.hand_over import (
-    Crew,
-    HandOverExchange,
-    Here,
-    Processes,
-    StoppableClock,
-)
 from serde_lab.pipeline.write import PreparedWrite
 
 _NS_PER_MS = 1_000_000
@@ -66,12 +66,12 @@ class _FloorCell(WriteCell):
         """The split of the commit's slot time."""
 
 
-class FloorHere(_FloorCell):
+class FloorInProcess(_FloorCell):
     """The floor where all tasks run in this process, one after another, as those of strategies do."""
 
     def __init__(self, job: CellJob) -> None:
         super().__init__(job)
-        self.crew = Here()
+        self.crew = OneProcess()
 
     def measure(self) -> CellResult:
         with heap_set_aside():

@@ -1,7 +1,7 @@
 """Measures reads and compactions of an arm's table, as commits among those that write it.
 
-A `TableOperator` is how an arm reads and compacts: in this process (`read_here`) or on Spark (`spark_reads`).
-Rows end in a sink that counts and hashes them where they arrive.
+A `TableOperator` is how an arm reads and compacts: in this process (`in_process_reads`) or on Spark
+(`spark_reads`). Rows end in a sink that counts and hashes them where they arrive.
 
 After the timed read come, outside its clock: the time to the first row of the same read, and a second read
 whose rows are kept in files for the check against the oracle. Both reads must have the same digest.

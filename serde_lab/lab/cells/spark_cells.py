@@ -34,10 +34,10 @@ from serde_lab.lab.cells.cell import (
     table_bytes,
 )
 from serde_lab.lab.cells.floor_cells import FloorOnCores
+from serde_lab.lab.cells.in_process_reads import read_control
 from serde_lab.lab.cells.instead import MergeCell, PlainTableCell, parquet_writer
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
-from serde_lab.lab.cells.read_here import read_control
 from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.cells.spark_reads import HudiOperator, StrategyOperator
 from serde_lab.lab.inputs.prepared import CommitInput

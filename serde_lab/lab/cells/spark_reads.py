@@ -17,9 +17,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from serde_lab.lab.cells.bench import Bench, Window, stage_labels
 from serde_lab.lab.cells.cell import CellJob, Digest, measure_of
+from serde_lab.lab.cells.in_process_reads import record_form
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
-from serde_lab.lab.cells.read_here import record_form
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import AttemptReport

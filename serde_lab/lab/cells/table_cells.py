@@ -25,9 +25,9 @@ from serde_lab.lab.cells.cell import (
     heap_set_aside,
     schema_of,
 )
-from serde_lab.lab.cells.floor_cells import FloorHere
+from serde_lab.lab.cells.floor_cells import FloorInProcess
+from serde_lab.lab.cells.in_process_reads import StrategyInProcess, read_control
 from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
-from serde_lab.lab.cells.read_here import StrategyHere, read_control
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import set_up_kind, set_up_options
 from serde_lab.measure.commit import measure_in_process
@@ -149,9 +149,9 @@ class InProcess:
         if job.arm.control in READ_CONTROLS:
             return OperationsCell(job, read_control(job))
         if job.arm.control == WORK_FLOOR:
-            return FloorHere(job)
+            return FloorInProcess(job)
         cell = InProcessCell(job)
-        return OperationsCell(job, StrategyHere(job), cell) if has_operations(job) else cell
+        return OperationsCell(job, StrategyInProcess(job), cell) if has_operations(job) else cell
 
     def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
         prepared.commit(InProcessExchange(_partitions(commit)))

@@ -37,7 +37,7 @@ from serde_lab.table.timeline.timeline import WriteStat
 from serde_lab.verify.readers import HudiRs
 
 
-class StrategyHere(TableOperator):
+class StrategyInProcess(TableOperator):
     """A strategy whose reads and compactions run in this process, a slice after the other."""
 
     def __init__(self, job: CellJob) -> None:

@@ -94,7 +94,7 @@ class TaskDone:
     statuses: tuple[WriteStat, ...] = ()
 
 
-class Hands:
+class ProcessWork:
     """What one process does of a write; it keeps records between the two phases."""
 
     def __init__(self) -> None:
@@ -161,21 +161,21 @@ class Crew(Protocol):
     size: int
 
     def each(self, call: Callable[..., T], shares: Sequence[tuple[Any, ...]]) -> list[T]:
-        """Call a method of each process's hands with its own arguments; returns when all have ended."""
+        """Call a method of each process's work with its own arguments; returns when all have ended."""
         ...
 
 
-class Here:
+class OneProcess:
     """This process alone."""
 
     size = 1
 
     def __init__(self) -> None:
-        self._hands = Hands()
+        self._work = ProcessWork()
 
     def each(self, call: Callable[..., T], shares: Sequence[tuple[Any, ...]]) -> list[T]:
         (only,) = shares
-        return [call(self._hands, *only)]
+        return [call(self._work, *only)]
 
 
 class Processes(AbstractContextManager["Processes"]):
@@ -238,22 +238,22 @@ def _serve(pipe: Connection) -> None:
     # one thread for a task, as in Spark's workers
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    hands = Hands()
+    work = ProcessWork()
     with suppress(EOFError, OSError):
         while True:
             call, arguments = pipe.recv()
-            pipe.send(outcome_of(call, hands, *arguments))
+            pipe.send(outcome_of(call, work, *arguments))
     # nothing is left to clean up, and objects that were set aside would be reported as lost
     os._exit(0)
 
 
-def _warmed_up(_: Hands, rows: int, folder: str) -> None:
+def _warmed_up(_: ProcessWork, rows: int, folder: str) -> None:
     # with the driver's half of a write, which the phases do not need
     from serde_lab.pipeline.warm_up import DEFAULT_FRAMING, exercise
 
     def exchange(batches: list[pa.RecordBatch], place: Path) -> Exchange:
         pq.write_table(pa.Table.from_batches(batches), place / "rows.parquet")
-        return HandOverExchange([place / "rows.parquet"], Here())
+        return HandOverExchange([place / "rows.parquet"], OneProcess())
 
     exercise("arrow", DEFAULT_FRAMING, rows, folder, exchange)
     gc.freeze()
@@ -289,7 +289,7 @@ class HandOverExchange(Exchange):
             tuple(name for name in plan.source_schema.names if name in self._columns),
         )
         shares = even_shares(self._sizes, crew.size)
-        read = crew.each(Hands.read, [(plan, hop, source, share) for share in shares])
+        read = crew.each(ProcessWork.read, [(plan, hop, source, share) for share in shares])
         self._report(0, read)
         rows = Counter[int]()
         for done in (one for of_process in read for one in of_process):
@@ -297,7 +297,7 @@ class HandOverExchange(Exchange):
         targets = even_shares(rows, crew.size)
         if crew.size > 1:
             self._hand_over(plan, rows.keys(), targets)
-        written = crew.each(Hands.write, [(plan, share) for share in targets])
+        written = crew.each(ProcessWork.write, [(plan, share) for share in targets])
         self._report(1, written)
         by_target = sorted((one.task, one.statuses) for share in written for one in share)
         return tuple(status for _, statuses in by_target for status in statuses)
@@ -309,8 +309,8 @@ class HandOverExchange(Exchange):
         crew = self.crew
         with self.clock.stopped(), TemporaryDirectory(prefix="moved-", dir=self.folder) as folder:
             others = [sorted(set(targets) - set(share)) for share in shares]
-            given = crew.each(Hands.give, [(folder, share) for share in others])
-            taken = crew.each(Hands.take, [(folder, plan, share) for share in shares])
+            given = crew.each(ProcessWork.give, [(folder, share) for share in others])
+            taken = crew.each(ProcessWork.take, [(folder, plan, share) for share in shares])
         self.moved_cpu_ns = sum(given) + sum(taken)
 
     def _report(self, stage: int, done: Sequence[Sequence[TaskDone]]) -> None:
@@ -332,7 +332,7 @@ def only_hop(plan: WritePlan) -> Hop:
     topology = topology_of(plan)
     if [stage.work for stage in topology.stages] != [MAP.work, REDUCE.work]:
         raise OptionError(
-            f"work_floor hands records over once, from reading to writing, and topology {topology.name!r}"
+            f"work_floor work records over once, from reading to writing, and topology {topology.name!r}"
             " has other stages"
         )
     return topology.hops[0]

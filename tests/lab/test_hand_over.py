@@ -11,17 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import LabError, OptionError
-from serde_lab.measure.timeline import Clock, TaskTimeline
-from serde_lab.pipeline.exchange import hand_over
-from serde_lab.pipeline.exchange.hand_over import (
+from serde_lab.lab.cells import hand_over
+from serde_lab.lab.cells.hand_over import (
     Crew,
     HandOverExchange,
-    Hands,
-    Here,
+    OneProcess,
     Processes,
+    ProcessWork,
     StoppableClock,
     even_shares,
 )
+from serde_lab.measure.timeline import Clock, TaskTimeline
 from serde_lab.pipeline.exchange.in_process import (
     Exchange,
     InProcessExchange,
@@ -146,7 +146,7 @@ def likeness(folder: Path) -> list[tuple[object, ...]]:
 def test_the_files_are_those_of_frames(
     kind: Mapping[str, str], crew: Processes, tmp_path: Path
 ) -> None:
-    for name, by in (("frames", None), ("here", Here()), ("processes", crew)):
+    for name, by in (("frames", None), ("here", OneProcess()), ("processes", crew)):
         history(tmp_path / name, kind, by)
     wanted = repr(likeness(tmp_path / "frames"))
     assert wanted.count(".parquet") >= 4
@@ -175,9 +175,9 @@ def test_every_task_reports_once_and_in_its_process(crew: Processes, tmp_path: P
 
 
 def test_nothing_is_copied_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(Hands, "give")
-    monkeypatch.delattr(Hands, "take")
-    exchange = history(tmp_path / "t", {}, Here())[-1]
+    monkeypatch.delattr(ProcessWork, "give")
+    monkeypatch.delattr(ProcessWork, "take")
+    exchange = history(tmp_path / "t", {}, OneProcess())[-1]
     assert isinstance(exchange, HandOverExchange)
     assert exchange.moved_cpu_ns == exchange.clock.stopped_ns == 0
 
@@ -227,7 +227,7 @@ def test_a_slower_stage_shows_in_the_floor(
     monkeypatch.setattr(hand_over, "TaskTimeline", timeline)
     files = sorted(write_parts(tmp_path / "in", table_of(FIRST), 2).glob("*.parquet"))
     for name, wanted in (("before", 0), ("after", 1000)):
-        exchange = write(tmp_path / name, "upsert", files, {}, Here())
+        exchange = write(tmp_path / name, "upsert", files, {}, OneProcess())
         assert isinstance(exchange, HandOverExchange)
         stage = 0 if slowed == "keep_stage" else 1
         times = {one.report.wall_ns for one in exchange.reports if one.stage_id == stage}
@@ -251,7 +251,7 @@ def test_a_process_that_ends_is_said(tmp_path: Path) -> None:
         crew.each(_end, [()])
 
 
-def _end(_: Hands) -> None:
+def _end(_: ProcessWork) -> None:
     os._exit(1)
 
 
@@ -264,7 +264,7 @@ def test_other_topologies_are_refused(topology: str, tmp_path: Path) -> None:
         "hoodie.bucket.index.num.buckets": "0",
     }
     with pytest.raises(OptionError, match=f"topology '{topology}' has other stages"):
-        write(tmp_path / "t", "upsert", files, kind, Here())
+        write(tmp_path / "t", "upsert", files, kind, OneProcess())
 
 
 @pytest.mark.parametrize(
