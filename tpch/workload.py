@@ -28,7 +28,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import DataError, UsageError, did_you_mean
-from serde_lab.inputs.draws import shuffled, stream
 from serde_lab.inputs.event_time import EVENT_TS, FIRST_DAY_US, AddedEventTime, OrderedRows
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import (
@@ -40,6 +39,7 @@ from serde_lab.inputs.parts import (
     silent,
     write_parts,
 )
+from serde_lab.inputs.random_choices import shuffled, stream
 from serde_lab.inputs.update_stream import Counts
 from tpch.generator import TABLES, generate
 

@@ -26,7 +26,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import UsageError
 from serde_lab.files import write_whole
-from serde_lab.inputs.draws import share_of
+from serde_lab.inputs.random_choices import share_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import child_fields, is_binary, is_list, is_string, plain_schema
 

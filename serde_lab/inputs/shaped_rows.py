@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.inputs.draws import draw, stream
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import OnProgress, PartFolder, silent, write_parts
+from serde_lab.inputs.random_choices import draw, stream
 
 GENERATOR = "shapes 1"
 """The number grows when equal shapes begin to give different rows, so that kept rows are made again."""

@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, UsageError
-from serde_lab.inputs.draws import draw, share_of, shuffled, spread, stream
 from serde_lab.inputs.event_time import (
     EVENT_TS,
     AddedEventTime,
@@ -33,6 +32,7 @@ from serde_lab.inputs.event_time import (
     ShiftedOrdering,
 )
 from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.random_choices import draw, share_of, shuffled, spread, stream
 from serde_lab.records.schema import IS_DELETED
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, StorageError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.commit.conflicts import Optimism
+from serde_lab.pipeline.commit.conflicts import OptimisticLocking
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import (
     Compactor,
@@ -85,7 +85,7 @@ class PreparedWrite:
         """Open or create the table. Raises what `serde_lab.write` raises before anything is written."""
         if options.operation is Operation.DELETE_PARTITION:
             return cls._without_rows(storage, options)
-        optimism = Optimism.of(options, storage)
+        optimism = OptimisticLocking.of(options, storage)
         if options.operation is not Operation.UPSERT_PREPPED:
             # a read may have returned them; Apache Hudi leaves them out, too
             source = pa.schema([field for field in source if field.name not in META_NAMES])
@@ -148,7 +148,9 @@ class PreparedWrite:
         avro = json.dumps(avro_schema(schema.data, table.config.name))
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
-        return cls(Coordinator(table, Optimism.of(options, storage)), schema, options, avro)
+        return cls(
+            Coordinator(table, OptimisticLocking.of(options, storage)), schema, options, avro
+        )
 
     @contextmanager
     def hold(self, keeps: str = "") -> Iterator[None]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.commit.conflicts import Optimism
+from serde_lab.pipeline.commit.conflicts import OptimisticLocking
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.exchange.in_process import Exchange
@@ -232,7 +232,7 @@ class StreamWriter:
             options = parse_options(self.options.write, table.config)
             table.config.check_writable(options.drop_metadata_table)
             table = table.merging_by(options.table.merger_classes)
-            optimism = Optimism.of(options, self.storage)
+            optimism = OptimisticLocking.of(options, self.storage)
             coordinator, until = Coordinator(table, optimism), self._patience()
             with ExitStack() as held:
                 while True:

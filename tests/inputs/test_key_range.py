@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.inputs.draws import onto_a_third
+from serde_lab.inputs.random_choices import onto_a_third
 
 
 def lineitem_keys(orders: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:

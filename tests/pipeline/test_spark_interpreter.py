@@ -15,7 +15,7 @@ import pytest
 from serde_lab.errors import LabError, SetupError
 from serde_lab.pipeline.spark import worker as spark_worker
 from serde_lab.pipeline.spark.exchange import on_purpose
-from serde_lab.pipeline.spark.worker import check_workers, reason_of
+from serde_lab.pipeline.spark.worker import check_workers, reason_in
 
 BARE = 'exec "{python}" -I -S "$@"\n'
 OTHER_VERSION = 'echo "which is Python 3.9"\n'
@@ -148,7 +148,7 @@ def test_a_write_is_refused_before_there_is_a_table(
     ],
 )
 def test_the_innermost_cause_of_a_failed_job_is_named(text: str, reason: str) -> None:
-    assert reason_of(text) == reason
+    assert reason_in(text) == reason
 
 
 def test_a_batch_that_java_cannot_hold_is_told_what_to_set() -> None:

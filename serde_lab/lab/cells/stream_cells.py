@@ -50,7 +50,7 @@ from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.spark.exchange import setting
-from serde_lab.pipeline.spark.worker import reason_of
+from serde_lab.pipeline.spark.worker import reason_in
 from serde_lab.scenario.hudi_options import tasks_of_buckets
 from serde_lab.scenario.sections import Stream
 from serde_lab.streams.query import WrittenBatch, write_stream
@@ -133,7 +133,7 @@ class StreamCell(MeasurableCell):
 
     def cause(self, text: str) -> str:
         """The reason in the text of a query's failure."""
-        return reason_of(text)
+        return reason_in(text)
 
     def readers(self) -> Readers:
         """Who reads the table meanwhile; nobody does beside a peer."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, ScenarioError, UsageError
-from serde_lab.inputs.draws import onto_a_third, spread
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
+from serde_lab.inputs.random_choices import onto_a_third, spread
 from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
 from serde_lab.lab.inputs import user_files

@@ -107,14 +107,14 @@ class ConflictRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimism:
+class OptimisticLocking:
     """How a writer with optimistic concurrency control locks, and what conflicts with its write."""
 
     lock: LockSettings
     rules: ConflictRules
 
     @classmethod
-    def of(cls, options: WriteOptions, storage: Storage) -> Optimism | None:
+    def of(cls, options: WriteOptions, storage: Storage) -> OptimisticLocking | None:
         """None for a single writer. Raises OptionError for a lock that does not fit the storage."""
         concurrency, table = options.concurrency, options.table
         if concurrency is None:
@@ -130,14 +130,14 @@ class Optimism:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class TableAtBegin:
     """The table when an optimistic write began to look at it: completed writes, and the data columns."""
 
     completed: frozenset[tuple[str, str]]
     columns: pa.Schema | None
 
     @classmethod
-    def now(cls, table: HoodieTable) -> Since:
+    def now(cls, table: HoodieTable) -> TableAtBegin:
         """The caller holds the table's lock."""
         completed = table.timeline().completed()
         return cls(frozenset(_name(instant) for instant in completed), table.data_schema())
@@ -162,7 +162,7 @@ class Since:
                     hint="write again",
                 )
 
-    def after(self, own: Instant) -> Since:
+    def after(self, own: Instant) -> TableAtBegin:
         """The same for the next write of this writer, whose instant `own` has completed."""
         return replace(self, completed=self.completed | {_name(own)})
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
-from serde_lab.pipeline.commit.conflicts import Optimism, Since
+from serde_lab.pipeline.commit.conflicts import OptimisticLocking, TableAtBegin
 from serde_lab.table.services.replacing import REPLACE_COMMIT, Replaced, requested_content
 from serde_lab.table.services.rollback import Recovered, recover
 from serde_lab.table.storage.data_files import delete_markers, list_markers
@@ -63,12 +63,12 @@ class Coordinator:
     `recovered` is what was repaired, `kept` the shared instant that goes on.
     """
 
-    def __init__(self, table: HoodieTable, optimism: Optimism | None = None) -> None:
+    def __init__(self, table: HoodieTable, optimism: OptimisticLocking | None = None) -> None:
         self.table, self.optimism = table, optimism
         self.recovered = Recovered((), ())
         self.kept: SharedInstant | None = None
         self._lock: TableLock | None = None
-        self._since: Since | None = None
+        self._since: TableAtBegin | None = None
         self._heartbeat: Heartbeat | None = None
 
     @contextmanager
@@ -87,7 +87,7 @@ class Coordinator:
                 yield True
         else:
             with self._locked(purpose):
-                self._since = Since.now(self.table)
+                self._since = TableAtBegin.now(self.table)
             try:
                 yield True
             finally:

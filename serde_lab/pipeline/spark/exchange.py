@@ -52,7 +52,7 @@ from serde_lab.pipeline.spark.worker import (
     SparkTask,
     WarmUp,
     carried_error,
-    reason_of,
+    reason_in,
 )
 from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
@@ -290,7 +290,7 @@ def on_purpose() -> Iterator[None]:
         # its text is available only while the JVM lives
         text = str(error)
         hint = _FEWER_ROWS if "OversizedAllocationException" in text else None
-        failed = LabError(f"a Spark job failed: {reason_of(text)}", hint)
+        failed = LabError(f"a Spark job failed: {reason_in(text)}", hint)
         raise carried_error(text) or failed from error
 
 

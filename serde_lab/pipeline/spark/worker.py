@@ -199,7 +199,7 @@ def carried_error(text: str) -> LabError | None:
     return error if isinstance(error, LabError) else None
 
 
-def reason_of(text: str) -> str:
+def reason_in(text: str) -> str:
     """The most telling line of a Spark failure: the last of the innermost Python traceback, else that a
     worker died, else Java's innermost cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -323,7 +323,7 @@ def _problem_there(context: SparkContext) -> str:
     try:
         (said,) = context.parallelize([0], 1).map(look).collect()
     except Exception as exc:  # a failed start raises many kinds of errors
-        return f"which cannot be started ({reason_of(str(exc))})"
+        return f"which cannot be started ({reason_in(str(exc))})"
     return str(said)
 
 

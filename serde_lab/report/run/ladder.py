@@ -29,7 +29,7 @@ from serde_lab.report.plots.drawings import Step, Steps
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LadderStep:
     """A step of the ladder. `stated` is the change that the scenario states."""
 
     before: ArmValues
@@ -60,22 +60,22 @@ def ladder_section(facts: RunValues) -> Section | None:
     arms = facts.strategy_arms
     if len(arms) < 2:
         return None
-    rungs = [
-        Rung(before, after, differences(before, after), after.changes)
+    steps = [
+        LadderStep(before, after, differences(before, after), after.changes)
         for before, after in pairwise(arms)
     ]
-    blocks: list[Figure | Table | Sentence] = [_lead(rungs)]
+    blocks: list[Figure | Table | Sentence] = [_lead(steps)]
     if any(arm.seconds is not None for arm in arms):
-        blocks.append(_figure(arms, rungs))
-    blocks.append(_table(rungs))
+        blocks.append(_figure(arms, steps))
+    blocks.append(_table(steps))
     is_ladder = any(arm.changes for arm in arms)
     heading = "The ladder: what each step changes" if is_ladder else "What changes from arm to arm"
     return Section("ladder", heading, tuple(blocks))
 
 
-def _lead(rungs: Sequence[Rung]) -> Sentence:
-    mixed = [rung for rung in rungs if len(rung.found) > 1]
-    lying = [rung for rung in rungs if len(rung.found) == 1 and not rung.sound]
+def _lead(steps: Sequence[LadderStep]) -> Sentence:
+    mixed = [step for step in steps if len(step.found) > 1]
+    lying = [step for step in steps if len(step.found) == 1 and not step.sound]
     if not mixed and not lying:
         return Sentence("Every step changes one factor, so each step has one cause.")
     parts = []
@@ -88,27 +88,27 @@ def _lead(rungs: Sequence[Rung]) -> Sentence:
             f"{'A step changes' if one else f'{len(mixed)} steps change'} several factors at once"
             f" ({names}): {'its' if one else 'their'} figures do not show that a format is faster."
         )
-    for rung in lying:
+    for step in lying:
         parts.append(
-            f"The scenario says that {notation.named(rung.after.name)} changes {rung.stated!r}; its"
-            f" options differ from those of {notation.named(rung.before.name)} in {rung.found[0].factor}."
+            f"The scenario says that {notation.named(step.after.name)} changes {step.stated!r}; its"
+            f" options differ from those of {notation.named(step.before.name)} in {step.found[0].factor}."
         )
     return Sentence(" ".join(parts), "warn")
 
 
-def _figure(arms: Sequence[ArmValues], rungs: Sequence[Rung]) -> Figure:
-    steps = []
+def _figure(arms: Sequence[ArmValues], steps: Sequence[LadderStep]) -> Figure:
+    drawn = []
     for i, arm in enumerate(arms):
-        rung = rungs[i - 1] if i else None
-        steps.append(
+        step = steps[i - 1] if i else None
+        drawn.append(
             Step(
                 label=arm.name,
                 value=arm.seconds,
                 value_text=notation.seconds(arm.seconds)
                 if arm.seconds is not None
                 else arm.absence,
-                change=f"{rung.change} · {_effect(rung)}" if rung else "",
-                sound=rung is None or rung.sound,
+                change=f"{step.change} · {_effect(step)}" if step else "",
+                sound=step is None or step.sound,
             )
         )
     return Figure(
@@ -116,22 +116,22 @@ def _figure(arms: Sequence[ArmValues], rungs: Sequence[Rung]) -> Figure:
         title="Seconds from step to step",
         description="Bars in the order of the ladder: "
         + "; ".join(
-            f"{step.label} {step.value_text}" + (f" ({step.change})" if step.change else "")
-            for step in steps
+            f"{bar.label} {bar.value_text}" + (f" ({bar.change})" if bar.change else "")
+            for bar in drawn
         )
         + ".",
-        drawing=Steps(axis="seconds end to end, median of rounds", steps=tuple(steps)),
+        drawing=Steps(axis="seconds end to end, median of rounds", steps=tuple(drawn)),
     )
 
 
-def _effect(rung: Rung) -> str:
-    ratio = rung.ratio("seconds")
+def _effect(step: LadderStep) -> str:
+    ratio = step.ratio("seconds")
     if ratio is None:
         return "no timing to compare"
     return f"{ratio.text} times the time" + (f" ({ratio.range})" if ratio.range else "")
 
 
-def _table(rungs: Sequence[Rung]) -> Table:
+def _table(steps: Sequence[LadderStep]) -> Table:
     columns = (
         *text_columns("step", "factor"),
         Column("seconds_ratio", "seconds", about="after over before, with 95 % interval"),
@@ -143,26 +143,26 @@ def _table(rungs: Sequence[Rung]) -> Table:
         "ladder-steps",
         "What each step of the ladder changes: after over before",
         columns,
-        tuple(_row(rung) for rung in rungs),
+        tuple(_row(step) for step in steps),
         sortable=False,
     )
 
 
-def _row(rung: Rung) -> tuple[Cell, ...]:
-    factors = notation.listed([d.factor for d in rung.found]) or "none"
-    words = "; ".join(d.words for d in rung.found)
-    if rung.after.note:
-        words = f"{words}: {rung.after.note}" if words else rung.after.note
+def _row(step: LadderStep) -> tuple[Cell, ...]:
+    factors = notation.listed([d.factor for d in step.found]) or "none"
+    words = "; ".join(d.words for d in step.found)
+    if step.after.note:
+        words = f"{words}: {step.after.note}" if words else step.after.note
     return (
-        Cell(f"{rung.before.name} → {rung.after.name}", None, header=True),
-        Cell(factors, factors, words, "" if rung.sound else "warn"),
-        *(ratio_cell(rung.ratio(metric)) for metric in ("seconds", "serde_cpu_s")),
-        *(_bytes(rung, metric) for metric in ("frame_bytes", "shuffle_bytes")),
+        Cell(f"{step.before.name} → {step.after.name}", None, header=True),
+        Cell(factors, factors, words, "" if step.sound else "warn"),
+        *(ratio_cell(step.ratio(metric)) for metric in ("seconds", "serde_cpu_s")),
+        *(_bytes(step, metric) for metric in ("frame_bytes", "shuffle_bytes")),
     )
 
 
-def _bytes(rung: Rung, metric: str) -> Cell:
-    before, after = rung.before.per_record(metric), rung.after.per_record(metric)
+def _bytes(step: LadderStep, metric: str) -> Cell:
+    before, after = step.before.per_record(metric), step.after.per_record(metric)
     if not before or after is None:
         return MISSING
     return Cell(notation.ratio(after / before), after / before)

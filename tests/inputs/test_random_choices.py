@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_lab.inputs.draws import draw, share_of, shuffled, spread, stream
+from serde_lab.inputs.random_choices import draw, share_of, shuffled, spread, stream
 
 
 def test_values_are_frozen() -> None:
