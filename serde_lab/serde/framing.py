@@ -1,4 +1,4 @@
-"""What strategies share: where frames are cut, a schema's fingerprint, a checksum, a pause of the collector.
+"""What strategies share: cutting frames, schema fingerprints, checksums, pausing the garbage collector.
 
 Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. A frame carries the fingerprint of its
 schema, by which a decoder recognises frames of another one. The `crc32c` integrity trailer is the last four

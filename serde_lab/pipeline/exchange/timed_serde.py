@@ -1,4 +1,4 @@
-"""A bound SerDe whose records are timed wherever the pipeline asks them something.
+"""Wraps a bound SerDe so that each call on its records is timed.
 
 A representation may leave work undone in `decode` and do it when a column is read or records are picked, in
 the middle of precombining or merging. That work is SerDe: it interrupts the open phase and is timed as

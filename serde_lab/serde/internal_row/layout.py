@@ -1,4 +1,4 @@
-"""Defines the bytes of an `internal_row` record: RFC-84's HoodieFlinkInternalRow, flat, as typed binary row.
+"""Defines the bytes of an `internal_row` record: the flat layout of RFC-84's HoodieFlinkInternalRow.
 
 A record is the envelope, then the row, in one piece. Numbers are little endian; "length" is in bytes.
 
