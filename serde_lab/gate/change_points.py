@@ -1,8 +1,8 @@
 """Finds where a series of results moved to another level and stayed there.
 
 Uses binary segmentation as in E-divisive (Matteson and James 2014), with a rank statistic instead of
-distances, so that one outlier is no step; each split is tested by permuting the order. (`ruptures` and
-`otava` would serve too; neither is among the locked dependencies, and both bring more than this one use.)
+distances, so that one outlier is no change point; each split is tested by permuting the order. (`ruptures`
+and `otava` would serve too; neither is a locked dependency, and both bring more than this one use.)
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class ChangePoint:
 def find_change_points(
     values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
 ) -> tuple[ChangePoint, ...]:
-    """The steps of positive values, in order; none in series that are too short (below about seven values).
+    """The change points of positive values, in order; none in a series below about seven values.
 
-    A step is significant at `alpha` and changes the median by more than `smallest_change`.
+    A change point is significant at `alpha` and changes the median by more than `smallest_change`.
     """
     series = np.asarray(values, dtype=np.float64)
     cuts = sorted(_cuts(series, 0, series.size, alpha))
     # Levels are those of the final segments: drop cuts with the smallest level changes first.
     while True:
-        steps = _steps(series, cuts)
-        small = [s for s in steps if abs(np.log(s.ratio)) <= np.log1p(smallest_change)]
+        found = _change_points(series, cuts)
+        small = [s for s in found if abs(np.log(s.ratio)) <= np.log1p(smallest_change)]
         if not small:
-            return steps
+            return found
         least = min(small, key=lambda s: abs(np.log(s.ratio)))
         cuts = [(at, p) for at, p in cuts if at != least.index]
 
 
 def find_changes(values: Sequence[float]) -> tuple[ChangePoint, ...]:
-    """The steps of an exact quantity: every change is one."""
+    """The change points of an exact quantity: every change is one."""
     return tuple(
         ChangePoint(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
         for i in range(1, len(values))
@@ -89,7 +89,7 @@ def _scores(ranks: Floats) -> Floats:
     return scores
 
 
-def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[ChangePoint, ...]:
+def _change_points(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[ChangePoint, ...]:
     if not cuts:
         return ()
     bounds = [0, *(at for at, _ in cuts), series.size]

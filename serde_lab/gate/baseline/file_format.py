@@ -1,6 +1,6 @@
-"""Stores baselines as JSON: one file for a scenario on a machine class, and a record for each baseline in it.
+"""Stores baselines as JSON: one file for a scenario on a machine class, and an entry for each baseline in it.
 
-To keep records small, rounds are listed once per arm, and a value that all rounds share is stored once. Equal
+To keep entries small, rounds are listed once per arm, and a value that all rounds share is stored once. Equal
 contents give equal bytes.
 """
 
@@ -30,7 +30,7 @@ def entry_of_side(side: Side) -> dict[str, Any]:
     """The part of a side that later comparisons need: values that may be gated, and what was asked."""
     arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
     rounds = sorted(side.calibration)
-    record = {
+    entry = {
         "run": side.label,
         "results_format": side.results_format,
         "measuring_code": side.measuring_code,
@@ -47,42 +47,42 @@ def entry_of_side(side: Side) -> dict[str, Any]:
         },
         "arms": arms,
     }
-    return sealed(record)
+    return sealed(entry)
 
 
-def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with a digest of everything else in it."""
-    rest = {key: value for key, value in record.items() if key != "digest"}
+def sealed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with a digest of everything else in it."""
+    rest = {key: value for key, value in entry.items() if key != "digest"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), default=str)
     return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
 
 
-def side_of_entry(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
-    """A record as a side of a comparison.
+def side_of_entry(entry: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
+    """An entry as a side of a comparison.
 
     Raises KeyError, TypeError or ValueError if damaged, RunError for an unknown metric.
     """
-    stated, found = record.get("digest"), sealed(record)["digest"]
+    stated, found = entry.get("digest"), sealed(entry)["digest"]
     if stated not in (None, found):
         raise ValueError(f"its digest is {found[:19]}…, and it states {stated[:19]}…")
-    label = f"baseline {name} ({record['run']})"
+    label = f"baseline {name} ({entry['run']})"
     without = f"{label} has no digest, so nothing proves that its values are the measured ones"
-    calibration = record["calibration"]
+    calibration = entry["calibration"]
     return Side(
         label=label,
         scenario=scenario,
-        asked=record["asked"],
-        data_checksums=record["data_checksums"],
-        measuring_code=record["measuring_code"],
-        instruments=record.get("instruments", {}),
-        results_format=record["results_format"],
+        asked=entry["asked"],
+        data_checksums=entry["data_checksums"],
+        measuring_code=entry["measuring_code"],
+        instruments=entry.get("instruments", {}),
+        results_format=entry["results_format"],
         machine_class=machine_class,
-        arms={arm: _arm_side(arm, values) for arm, values in record["arms"].items()},
+        arms={arm: _arm_side(arm, values) for arm, values in entry["arms"].items()},
         calibration={
             n: {part: values[i] for part, values in calibration["parts"].items()}
             for i, n in enumerate(calibration["rounds"])
         },
-        environment=record["environment"],
+        environment=entry["environment"],
         messages=() if stated else (without,),
         without_digest="" if stated else without,
     )
@@ -240,11 +240,11 @@ def _shape_problem(document: object) -> str:
 
 def entry_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """One baseline of a file; raises RunError that lists the existing ones."""
-    record: dict[str, Any] | None = document["baselines"].get(name)
-    if record is None:
+    entry: dict[str, Any] | None = document["baselines"].get(name)
+    if entry is None:
         known = ", ".join(sorted(document["baselines"])) or "none"
         raise RunError(f"{file} has no baseline {name!r}; it has {known}")
-    return record
+    return entry
 
 
 def read_document(file: Path) -> dict[str, Any]:

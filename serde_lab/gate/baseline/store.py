@@ -105,11 +105,11 @@ def remove(
         raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
     file = baseline_file(folder, machine_class, scenario)
     document = read_document(file)
-    record = entry_named(document, name, file)
+    entry = entry_named(document, name, file)
     del document["baselines"][name]
-    document["events"].append(_event("remove", name, record["run"], by, reason, at))
+    document["events"].append(_event("remove", name, entry["run"], by, reason, at))
     write_document(file, document)
-    return BaselineChange(file, f"removed the baseline {name} of {scenario} (run {record['run']})")
+    return BaselineChange(file, f"removed the baseline {name} of {scenario} (run {entry['run']})")
 
 
 def list_baselines(folder: Path) -> list[BaselineLine]:
@@ -117,16 +117,16 @@ def list_baselines(folder: Path) -> list[BaselineLine]:
     entries = []
     for file in sorted(folder.glob("*/*.json")):
         document = read_document(file)
-        for name, record in sorted(document["baselines"].items()):
+        for name, entry in sorted(document["baselines"].items()):
             events = [one for one in document["events"] if one["baseline"] == name]
             last = events[-1] if events else {}
-            arms = record["arms"]
+            arms = entry["arms"]
             entries.append(
                 BaselineLine(
                     machine_class=document["machine_class"],
                     scenario=document["scenario"],
                     name=name,
-                    run=record["run"],
+                    run=entry["run"],
                     arms=tuple(sorted(arms)),
                     rounds=max((len(arm["rounds"]) for arm in arms.values()), default=0),
                     promoted_at=last.get("at", ""),
@@ -138,11 +138,11 @@ def list_baselines(folder: Path) -> list[BaselineLine]:
 
 
 def load(file: Path, name: str = MAIN) -> Side:
-    """A baseline as a side; raises RunError if the file or name does not exist, or the record is damaged."""
+    """A baseline as a side; raises RunError if the file or name does not exist, or the entry is damaged."""
     document = read_document(file)
-    record = entry_named(document, name, file)
+    entry = entry_named(document, name, file)
     try:
-        return side_of_entry(record, name, document["scenario"], document["machine_class"])
+        return side_of_entry(entry, name, document["scenario"], document["machine_class"])
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         why = exc.args[0] if isinstance(exc, ValueError) and exc.args else repr(exc)
         raise RunError(f"{file}: the baseline {name!r} is damaged: {why}") from exc
@@ -151,12 +151,12 @@ def load(file: Path, name: str = MAIN) -> Side:
 
 
 def show(file: Path, name: str = MAIN) -> dict[str, Any]:
-    """The record of a baseline and the log of its changes, as plain data."""
-    load(file, name)  # raises if the record was edited
+    """The entry of a baseline and the log of its changes, as plain data."""
+    load(file, name)  # raises if the entry was edited
     document = read_document(file)
-    record = entry_named(document, name, file)
+    entry = entry_named(document, name, file)
     events = [event for event in document["events"] if event["baseline"] == name]
-    return {"file": str(file), "baseline": name, "events": events, **record}
+    return {"file": str(file), "baseline": name, "events": events, **entry}
 
 
 def seal(file: Path) -> list[str]:
@@ -252,13 +252,13 @@ def _put(
             f"{file} already has the baseline {name!r} of run {old['run']}",
             "promote the run with a reason to replace it",
         )
-    record = entry_of_side(side)
-    loosened = () if old is None else _loosened(old, record)
-    document["baselines"][name] = record
-    entry = _event(event, name, side.label, by, reason, at)
+    entry = entry_of_side(side)
+    loosened = () if old is None else _loosened(old, entry)
+    document["baselines"][name] = entry
+    change = _event(event, name, side.label, by, reason, at)
     if old is not None:
-        entry |= {"replaced": old["run"], "loosened": list(loosened)}
-    document["events"].append(entry)
+        change |= {"replaced": old["run"], "loosened": list(loosened)}
+    document["events"].append(change)
     write_document(file, document)
     replaced = f", replacing run {old['run']}" if old else ""
     text = f"baseline {name} of {side.scenario} is run {side.label}{replaced}"
@@ -266,7 +266,7 @@ def _put(
 
 
 def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Quantities whose median is worse in the new record, and arms that it lacks."""
+    """Quantities whose median is worse in the new entry, and arms that it lacks."""
     found = [f"{arm}: gone" for arm in sorted(old["arms"].keys() - new["arms"].keys())]
     before = side_of_entry(old, "", "", "").arms
     after = side_of_entry(new, "", "", "").arms
