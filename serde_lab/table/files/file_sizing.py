@@ -286,17 +286,8 @@ def _spread(
         numbers = [ids.setdefault(run.file_id, len(ids)) for run in runs]
         of_places = np.repeat(np.array(numbers, np.int32), [run.rows for run in runs])
         if len(runs) > 1:
-            by_key, first = _in_key_order(keys.take(pa.array(places)))
-            places, of_places = places[by_key], of_places[first]
+            # equal keys have one rank and stay together, since nothing says in which order they come
+            ranks = pc.rank(keys.take(pa.array(places)), tiebreaker="min").to_numpy()
+            of_places = of_places[ranks.astype(np.int64) - 1]
         codes[places] = of_places
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(ids), pa.string()))
-
-
-def _in_key_order(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The places of `keys` in their order, and for each of these the first one of an equal key.
-
-    Rows of equal keys stay together, since nothing says in which order they come.
-    """
-    order = pc.sort_indices(keys)
-    runs = keys.take(order).dictionary_encode().indices.to_numpy()
-    return order.to_numpy().astype(np.int64), np.searchsorted(runs, runs)
