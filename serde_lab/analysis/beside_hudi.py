@@ -137,7 +137,7 @@ def _of_strategy(
     """The steps, and the chain of one strategy's arms among those that are `there`.
 
     Spark reads the source of the first arm; the tasks of the second read it; frames of the third also cross
-    as bytes. One of the last two may be missing; both are empty if both are.
+    as bytes. One of the last two may be missing; without both there are neither steps nor a chain.
     """
     for arm in arms:
         options = arm["options"] or {}

@@ -31,7 +31,6 @@ from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
 from serde_lab.table.services.cleaning import CLEAN, earliest_kept_by
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import archived_timeline
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, format_instant_time
 
@@ -278,7 +277,7 @@ def _archived(table: HoodieTable) -> list[ArchivedInstant]:
     """The writes that were archived from the active timeline."""
     if table.config.layout_version == 1:
         return []
-    return [i for i in archived_timeline(table).instants() if i.action in WRITE_ACTIONS]
+    return [i for i in table.archived_timeline().instants() if i.action in WRITE_ACTIONS]
 
 
 def _data_columns(table: HoodieTable, as_of: str) -> tuple[str, ...]:

@@ -185,6 +185,10 @@ class HoodieTable:
         """The active timeline."""
         return Timeline(self.storage, self.config)
 
+    def archived_timeline(self) -> LsmTimeline:
+        """The archived timeline of a table of layout 2."""
+        return LsmTimeline(self.storage, self.config.history_folder)
+
     def view(
         self,
         as_of: str | None = None,
@@ -214,7 +218,7 @@ class HoodieTable:
         elif silent := instants_to_look_up(files, visibility):
             undone = Undone.by_restores(timeline, instants)
             silent = {instant for instant in silent if not undone.has(instant)}
-            archived = LsmTimeline(self.storage, self.config.history_folder).completions(silent)
+            archived = self.archived_timeline().completions(silent)
             done = {**archived, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
@@ -245,7 +249,7 @@ class HoodieTable:
                 yield instant.time, stat
         if self.config.layout_version == 1:
             return
-        for one in LsmTimeline(self.storage, self.config.history_folder).instants():
+        for one in self.archived_timeline().instants():
             if one.action in WRITE_ACTIONS and one.metadata:
                 where = f"{self.storage.url}: archived instant {one.time}"
                 for stat in CommitMetadata.from_bytes(one.metadata, where).write_stats:

@@ -15,7 +15,6 @@ from serde_lab.pipeline.commit.table_services import archive_now, clean_now
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import archived_timeline
 from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.faults.killed_driver import KillPoint, StepStorage, do, kill
@@ -64,7 +63,7 @@ CASES = [
 def instants(table: HoodieTable) -> list[tuple[str, str]]:
     """Completed ones by time and action, on the timeline or in the history."""
     active = {(i.time, i.action) for i in table.timeline().completed()}
-    return sorted(active | archived_timeline(table).times())
+    return sorted(active | table.archived_timeline().times())
 
 
 @pytest.fixture(scope="module")

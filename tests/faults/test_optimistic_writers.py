@@ -41,7 +41,7 @@ from serde_lab.table.storage.lock import HEARTBEATS, Holder, TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import archive as archiving
-from serde_lab.table.timeline.archive import archive, archived_timeline
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
@@ -113,7 +113,7 @@ def nothing_is_left(storage: Storage, of_the_dead: bool = False) -> None:
     table = HoodieTable.open(storage)
     assert table.timeline().pending() == ()
     committed = {instant.time for instant in table.timeline().completed()}
-    committed |= {time for time, _ in archived_timeline(table).times()}
+    committed |= {time for time, _ in table.archived_timeline().times()}
     assert {f.instant for f in list_table_files(storage).data_files} <= committed
     if not of_the_dead:
         assert storage.list_files(HEARTBEATS) == []

@@ -25,7 +25,7 @@ from serde_lab.table.services.compaction import (
 from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import archive, archived_timeline
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline
 from serde_lab.table.timeline.timeline import CommitMetadata, Instant
 from tests.table.made_up_tables import (
@@ -374,7 +374,7 @@ def test_archiving_moves_old_instants_and_changes_no_row(storage: Storage) -> No
     assert archived.removed_files == ()
     assert writer.table.timeline().instants() == tuple(commits[4:])
     assert our_rows(writer.table) == hudi_rs_rows(storage) == expected
-    history = archived_timeline(writer.table).instants()
+    history = writer.table.archived_timeline().instants()
     assert [(i.time, i.completion_time, i.action) for i in history] == [
         (c.time, c.completion_time, "commit") for c in commits[:4]
     ]
@@ -403,7 +403,7 @@ def test_archiving_takes_services_along(local: Storage) -> None:
     assert len(writer.table.timeline().instants()) == 2
     assert our_rows(writer.table) == hudi_rs_rows(local)
     assert without_meta(our_rows(writer.table)) == [row("a", 15), row("b", 5), row("d", 2)]
-    plans = {i.action: i.plan for i in archived_timeline(writer.table).instants()}
+    plans = {i.action: i.plan for i in writer.table.archived_timeline().instants()}
     assert plans["commit"]
     assert plans["clean"]
     compact(writer.table)
@@ -467,7 +467,7 @@ def test_an_archiving_that_dies_anywhere_is_taken_up(
         archive(writer.table, 2, 3)
         assert our_rows(writer.table) == hudi_rs_rows(writer.storage) == expected
         active = [i.time for i in writer.table.timeline().instants()]
-        history = [i.time for i in archived_timeline(writer.table).instants()]
+        history = [i.time for i in writer.table.archived_timeline().instants()]
         assert history + active == [c.time for c in commits]
         if done:
             assert steps > 8

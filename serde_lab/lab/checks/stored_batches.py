@@ -22,7 +22,6 @@ from serde_lab.lab.lab_reader import WRAPS_AT, Read
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.archive import archived_timeline
 from serde_lab.table.timeline.checkpoints import checkpoints_in
 from serde_lab.table.timeline.timeline import CommitMetadata, epoch_ns
 from serde_lab.verify.table_checks import CheckResult
@@ -50,7 +49,7 @@ def timed_instants(table: HoodieTable) -> list[TimedInstant]:
     """All completed instants, in the order in which they were begun."""
     timeline, writes = table.timeline(), table.config.write_action
     found: dict[tuple[str, str], tuple[str, bytes]] = {}
-    for past in archived_timeline(table).instants():
+    for past in table.archived_timeline().instants():
         found[past.time, past.action] = past.completion_time or past.time, past.metadata or b""
     for instant in timeline.completed():
         content = timeline.read(instant) if instant.action == writes else b""

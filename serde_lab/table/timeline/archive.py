@@ -59,7 +59,7 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
             "archived"
         )
     timeline = table.timeline()
-    history = archived_timeline(table)
+    history = table.archived_timeline()
     instants = _finish(timeline, history)
     writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
     if len(writes) <= commits_max:
@@ -77,11 +77,6 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     confirm_hashing_metadata(table.storage, {i.time for i in going if i.action == REPLACE_COMMIT})
     _leave(timeline, going)
     return Archived(tuple(going), removed)
-
-
-def archived_timeline(table: HoodieTable) -> LsmTimeline:
-    """The archived timeline of a table of layout 2."""
-    return LsmTimeline(table.storage, table.config.history_folder)
 
 
 def _going(
