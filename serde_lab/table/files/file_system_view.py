@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from serde_lab.avro.codec import read_single
 from serde_lab.errors import TableError
@@ -136,33 +137,37 @@ class FileSystemView:
         self.config, self.files, self.visibility = config, files, visibility
         # (partition, file id) -> completion time of the replacing instant
         self._replaced = {(partition, file_id): time for partition, file_id, time in replaced}
-        self._slices = self._build()
+        # partition -> the slices of each of its file groups, by file id
+        self._groups: dict[str, list[list[FileSlice]]] = {}
+        for (partition, _), slices in sorted(self._build().items()):
+            self._groups.setdefault(partition, []).append(slices)
 
     @property
     def partitions(self) -> tuple[str, ...]:
         """Paths of partitions with visible data, sorted; "" in a table without partitions."""
-        return tuple(sorted({partition for partition, _ in self._slices}))
+        return tuple(self._groups)
 
     def latest_file_slices(self, partition_path: str | None = None) -> tuple[FileSlice, ...]:
         """The newest slice of every file group, of one partition or of all, by partition and file id."""
-        return tuple(
-            slices[-1]
-            for (partition, _), slices in sorted(self._slices.items())
-            if partition_path is None or partition == partition_path
-        )
+        return tuple(slices[-1] for slices in self._of(partition_path))
 
     def latest_base_files(self, partition_path: str | None = None) -> tuple[BaseFile, ...]:
         """The newest base file of each file group that has one, as a read-optimised reader takes them."""
         found = []
-        for (partition, _), slices in sorted(self._slices.items()):
-            if partition_path is None or partition == partition_path:
-                bases = [s.base_file for s in slices if s.base_file is not None]
-                found += bases[-1:]
+        for slices in self._of(partition_path):
+            bases = [s.base_file for s in slices if s.base_file is not None]
+            found += bases[-1:]
         return tuple(found)
 
     def file_slices(self) -> tuple[FileSlice, ...]:
         """All slices of all file groups, older ones too, oldest first within a group."""
-        return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
+        return tuple(slice_ for slices in self._of(None) for slice_ in slices)
+
+    def _of(self, partition_path: str | None) -> Iterable[list[FileSlice]]:
+        """The file groups of one partition or of all, by partition and file id."""
+        if partition_path is None:
+            return chain.from_iterable(self._groups.values())
+        return self._groups.get(partition_path, ())
 
     def empty_logs(self) -> frozenset[str]:
         """Paths of the logs without bytes, of the newest slices."""
