@@ -84,7 +84,7 @@ def test_all_ways_of_the_trial_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_documents_quote_the_committed_trial() -> None:
     trial = json.loads(RESULT.read_text())
-    text = (ROOT / "docs/strategies.md").read_text()
+    text = (ROOT / "docs/trials.md").read_text()
     for way in WAYS:
         cells = [way]
         for kind in trial["typed_row"].values():

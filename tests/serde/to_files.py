@@ -5,7 +5,7 @@
 Records are those of TPC-H's lineitem, decoded from frames of 1,000 records. Figures are microseconds of CPU
 time of this process per record, on one core: the median of all rounds, then their range. Ways are interleaved
 in random order, after one round that does not count. `convert` is the time until the writer has Arrow
-columns, `all` includes the file. `--write` remakes `to_files.json`, which `docs/strategies.md` quotes.
+columns, `all` includes the file. `--write` remakes `to_files.json`, which `docs/trials.md` quotes.
 """
 
 from __future__ import annotations
