@@ -20,8 +20,8 @@ from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.runs.model import MeasuredCell, Run
 
 PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
-FEWEST_VALUES = 5
-"""Fewer values give no interval."""
+FEWEST_VALUES = 6
+"""Fewer values give no interval: even the range of five holds the median with a chance of only 94 %."""
 _RESAMPLES = 2000
 _LEAST_BLOCKS = 4
 

@@ -210,14 +210,16 @@ def stated_ratio(arm: Mapping[str, Any], of: str = "") -> Ratio | None:
 class PeerRatio:
     """`against`'s seconds over `arm`'s, for each commit and over all: above 1 the arm is faster.
 
-    A round's value over all commits is the geometric mean of its commits' ratios. `cpu` is the same ratio of
-    the CPU time of all processes over all commits, None where it was not measured.
+    A round's value over all commits is the geometric mean of its commits' ratios; `logs` has their
+    logarithms. `cpu` is the same ratio of the CPU time of all processes over all commits, None where it was
+    not measured.
     """
 
     arm: str
     against: str
     commits: tuple[Ratio, ...]
     mean: Ratio
+    logs: tuple[float, ...]
     cpu: Ratio | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -266,7 +268,7 @@ def times_faster(arm: str, against: str, timed: Mapping[str, Rounds]) -> PeerRat
     of_rounds = [math.fsum(one[number] for one in logs) / len(logs) for number in common]
     commits = tuple(ratio_of([one[number] for number in common]) for one in logs)
     cpu = paired_ratio(*(by_round(timed[one], "tree_cpu_s") for one in (against, arm)))
-    return PeerRatio(arm, against, commits, ratio_of(of_rounds), cpu)
+    return PeerRatio(arm, against, commits, ratio_of(of_rounds), tuple(of_rounds), cpu)
 
 
 def _commit_seconds(rounds: Rounds) -> dict[int, dict[int, float]]:

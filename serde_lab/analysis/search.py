@@ -300,10 +300,15 @@ def _sound(run: Run, arm: str) -> dict[int, Any]:
 
 
 def _evidence(rounds: Rounds, starts: Rounds, enough: int) -> CandidateRatios | None:
-    """The ratios over the first `enough` rounds; None without a round in which the start was measured."""
+    """The ratios over the first `enough` rounds; None without a round in which the start was measured.
+
+    Either of the two may decide, so their intervals are those of both together.
+    """
     first = dict(list(rounds.items())[:enough])
-    wall = paired_ratio(*(by_round(one, "seconds") for one in (first, starts)))
-    cpu = paired_ratio(*(by_round(one, "tree_cpu_s") for one in (first, starts)))
+    wall, cpu = (
+        paired_ratio(*(by_round(one, metric) for one in (first, starts)), among=2)
+        for metric in ("seconds", "tree_cpu_s")
+    )
     return None if wall is None else CandidateRatios(wall, cpu)
 
 

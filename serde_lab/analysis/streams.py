@@ -278,7 +278,7 @@ def _instants(batches: Sequence[Any]) -> dict[str, float]:
 
 
 def _growth(plain: Sequence[Sequence[float]]) -> Estimate | None:
-    """The last tenth over the tenth from the 10th on, each of five batches at least."""
+    """The last tenth over the tenth from the 10th on, each of six batches at least."""
     shortest = min(map(len, plain))
     tenth = max(FEWEST_VALUES, shortest // 10)
     if shortest < _EARLY_FROM - 1 + 2 * tenth:

@@ -19,7 +19,6 @@ from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
 from serde_lab.pipeline.write import table_to_write
-from serde_lab.streams.checkpoint_folder import CheckpointFolder
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options
 from serde_lab.streams.stream_writer import MicroBatch, StreamWriter, is_stored, name_of
 from serde_lab.table.storage.storage import Storage
@@ -33,6 +32,8 @@ _QUERY_ID = "sql.streaming.queryId"
 _RETRY_SECONDS = 1.0
 _NOT_REPLAYED = ("socket",)
 """Spark's sources that cannot send a batch again after a failure."""
+_LOG_VERSION = 1
+"""FileStreamSourceLog.VERSION of Spark 3.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,55 @@ def write_stream(
         stream = stream.trigger(**trigger)
     query = stream.start()
     return FlushingQuery(query, writer) if parsed.shares else query
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """What the checkpoint folder of a Spark query knows.
+
+    `planned`: the last batch whose rows are fixed, `committed`: the last one that succeeded; -1 if there is
+    none. `query`: the query's id, "" if no query has used the folder.
+    """
+
+    query: str = ""
+    planned: int = -1
+    committed: int = -1
+
+    @property
+    def next_batch(self) -> int:
+        """The batch that Spark sends first when the query starts."""
+        return max(self.planned, self.committed + 1, 0)
+
+    @classmethod
+    def read(cls, spark: SparkSession, folder: str) -> CheckpointFolder:
+        """Read what all queries have, whatever their sources, by Spark's own classes; nothing changes."""
+        jvm, session = spark.sparkContext._jvm, spark._jsparkSession
+        assert jvm is not None
+        streaming = jvm.org.apache.spark.sql.execution.streaming
+        path = jvm.org.apache.hadoop.fs.Path(folder, "metadata")
+        metadata = streaming.StreamMetadata.read(path, session.sessionState().newHadoopConf())
+        if not metadata.isDefined():
+            return cls()
+        logs = (
+            streaming.OffsetSeqLog(session, f"{folder}/offsets"),
+            streaming.CommitLog(session, f"{folder}/commits"),
+        )
+        latest = [log.getLatestBatchId() for log in logs]
+        planned, committed = (int(found.get()) if found.isDefined() else -1 for found in latest)
+        return cls(str(metadata.get().id()), planned, committed)
+
+
+def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
+    """The files that a query's file source has taken, as Hadoop's paths (`file:/data/changes/1.parquet`).
+
+    The other files of the source's folder are the query's lag, which Spark's progress does not have for
+    files. `source`: the source's number in the query.
+    """
+    jvm, session = spark.sparkContext._jvm, spark._jsparkSession
+    assert jvm is not None
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    log = streaming.FileStreamSourceLog(_LOG_VERSION, session, f"{folder}/sources/{source}")
+    return {str(entry.sparkPath().toPath()) for entry in log.allFiles()}
 
 
 def _check_replayed(df: DataFrame) -> None:

@@ -464,6 +464,16 @@ def test_spins_mark_a_round_and_the_calibration_cell_does_not_where_there_are_sp
     assert "Made beside other work" not in doubts(page)
 
 
+def test_other_work_in_some_cells_is_told_though_the_run_counts_as_quiet(tmp_path: Path) -> None:
+    """One arm: round 3 is disturbed, and the median of its rounds is not."""
+    shares = {"others_share": lambda order: 0.42 if order == 3 else 0.01}
+    page = page_of(tmp_path, (made_up.PICKLE,), **QUIET, disturbed=shares)
+    said = doubts(page)["Other work in some cells"]
+    assert "In 1 of 5 cells other processes took more than 10 % of the cores" in said
+    assert "at most 42 % (`pickle`, round 3)" in said
+    assert "Made beside other work" not in doubts(page)
+
+
 def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:
     path = made_up.make_run(tmp_path, (made_up.PICKLE,), state="running", **QUIET)
     samples = path / "samples.jsonl"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from serde_lab.analysis.beside_hudi import STEPS, TWO_STEPS, hudi_steps
 from serde_lab.analysis.cell_values import CellValues, cell_values
+from serde_lab.analysis.hudi_steps import STEPS, TWO_STEPS, Share, hudi_steps
 from serde_lab.runs.model import MeasuredCell, Sample
 
 SECONDS = {
@@ -71,15 +72,41 @@ def test_the_steps_multiply_to_the_whole_and_their_shares_to_one() -> None:
     values = [one.ratio.value for one in found.steps]
     assert math.prod(values) == pytest.approx(found.whole.ratio.value)
     assert values == pytest.approx([2.0, 2.5, 0.8, 1.25], rel=0.03)
-    assert sum(one.share for one in found.steps) == pytest.approx(1)
+    assert sum(one.share.value for one in found.steps) == pytest.approx(1)
     # the record format costs time here
-    assert found.steps[2].share < 0
-    assert found.steps[2].percent.startswith("−")
+    assert found.steps[2].share.value < 0
+    assert found.steps[2].share.percent.startswith("−")
+    for step in found.steps:
+        assert step.share.low is not None
+        assert step.share.high is not None
+        assert step.share.low < step.share.value < step.share.high
+        assert step.share.range.endswith(" %")
+    assert (found.whole.share.value, found.whole.share.range) == (1.0, "")
     for one in (*found.steps, found.whole):
         assert one.ratio.low is not None
         assert one.ratio.high is not None
         assert one.ratio.low < one.ratio.value < one.ratio.high
     assert [entry["step"] for entry in found.to_json()][-1] == "in all"
+
+
+def test_the_interval_of_a_share_holds_the_true_one_in_95_of_100_cases() -> None:
+    """A step of 0.5 in a whole of 2.0, with noise that both have and noise of their own."""
+    draw, held, trials = np.random.default_rng(5), 0, 4000
+    for _ in range(trials):
+        step, others = draw.normal([[0.5], [1.5]], [[0.05], [0.1]], (2, 8)) + draw.normal(
+            0, 0.05, 8
+        )
+        share = Share.of(list(step), list(step + others))
+        assert share.low is not None
+        assert share.high is not None
+        held += share.low <= 0.25 <= share.high
+    assert held / trials == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_share_of_one_round_or_of_nothing_has_no_interval() -> None:
+    assert Share.of([0.5], [2.0]) == Share(0.25)
+    assert Share(0.25).range == ""
+    assert Share.of([0.5, -0.5], [1.0, -1.0]) == Share(0.0)
 
 
 def test_frames_that_cross_as_bytes_are_a_step_of_their_own() -> None:

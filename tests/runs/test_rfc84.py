@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from serde_lab.analysis.beside_hudi import (
+from serde_lab.analysis.cell_values import CellValues, cell_values
+from serde_lab.analysis.rfc84 import (
     BY_COLUMN,
     ROW_BY_ROW,
     Claim,
@@ -17,7 +18,6 @@ from serde_lab.analysis.beside_hudi import (
     rfc84_json,
     rounds_said,
 )
-from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.report.run.beside_hudi import claim_cells
 from serde_lab.runs.model import MeasuredCell, Sample
 
@@ -113,6 +113,7 @@ def test_the_interval_is_that_of_the_ratios_of_paired_rounds() -> None:
     *_, total = claims(arms, CONTENT, timed)
     told = stats.ttest_1samp(np.log([0.8, 0.9, 0.85]), 0).confidence_interval(0.95)
     assert (total.low, total.high) == pytest.approx((np.exp(told.low) - 1, np.exp(told.high) - 1))
+    assert total.change == pytest.approx((0.8 * 0.9 * 0.85) ** (1 / 3) - 1)
     assert total.verdict == "cannot tell"
 
 

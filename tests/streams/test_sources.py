@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import serde_lab
-from serde_lab.streams.checkpoint_folder import files_taken
+from serde_lab.streams.query import files_taken
 from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import MOR, check_readers, read_by_hudi_rs, read_by_us
 from tests.streams.file_stream import COLUMNS, FileStream

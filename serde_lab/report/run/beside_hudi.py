@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serde_lab.analysis.beside_hudi import (
+from serde_lab.analysis.hudi_steps import HudiSteps
+from serde_lab.analysis.ratios import Ratio, outward
+from serde_lab.analysis.rfc84 import (
     MERGED_SOURCE,
     PROTOTYPE_GB,
     PROTOTYPE_ROWS,
@@ -15,11 +17,9 @@ from serde_lab.analysis.beside_hudi import (
     SOURCE,
     VERDICT_RULE,
     Claim,
-    HudiSteps,
     percentage,
     rounds_said,
 )
-from serde_lab.analysis.ratios import Ratio, outward
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
@@ -99,7 +99,10 @@ def peers_section(facts: RunValues) -> Section | None:
 
 def _steps(found: HudiSteps) -> tuple[Block, ...]:
     """The sentence that says which step gives how much of the whole, and its table."""
-    parts = (f"{one.percent} is {one.name} ({_times(one.ratio)})" for one in found.steps)
+    parts = (
+        f"{one.share.percent} ({one.share.range or 'one round'}) is {one.name} ({_times(one.ratio)})"
+        for one in found.steps
+    )
     whole = found.whole
     text = (
         f"{notation.named(whole.arm)} is faster than {notation.named(whole.against)}:"
@@ -119,7 +122,7 @@ def _steps(found: HudiSteps) -> tuple[Block, ...]:
             Cell(one.against, one.against),
             Cell(one.ratio.text, one.ratio.value),
             Cell(one.ratio.range or notation.NOTHING, one.ratio.range),
-            Cell(one.percent, one.share),
+            Cell(one.share.percent, one.share.value, note=one.share.range),
             Cell(one.about or "all of these", one.about),
         )
         for one in (*found.steps, whole)
