@@ -46,14 +46,15 @@ from serde_lab.table.timeline.timeline import Instant
 class StoredFileGroup:
     """The latest slice of a file group that has data.
 
-    `base_path` is relative to the table; None if another writer began the group with a log. `log_version`
-    is that of the slice's newest log file, 0 if it has none.
+    `base_path` is relative to the table; None if another writer began the group with a log. `log_version` and
+    `newest_log` are those of the slice's newest log file, 0 and "" if it has none.
     """
 
     file_id: str
     base_path: str | None
     base_instant: str
     log_version: int = 0
+    newest_log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +364,7 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
         slice_.base_path,
         slice_.base_instant,
         max((log.version for log in slice_.log_files), default=0),
+        slice_.log_files[-1].path if slice_.log_files else "",
     )
 
 

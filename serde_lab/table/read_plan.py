@@ -24,7 +24,7 @@ from serde_lab.errors import OptionError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.merger import Merged
-from serde_lab.merging.survivors import MergeMode, match, not_older
+from serde_lab.merging.survivors import MergeMode, not_older
 from serde_lab.records.conversion import conform
 from serde_lab.records.schema import RecordSchema, columns_of
 from serde_lab.serde.registry import StrategyRecords
@@ -147,6 +147,7 @@ class FileSliceReader:
             rules,
             self._form,
             self._timeline,
+            "" if self._slice.base_file is None else self._slice.base_file.instant,
         )
         partial = log.present is not None
         self._combiner = rules.combiner(roles, in_log=True, partial=partial)
@@ -172,13 +173,9 @@ class FileSliceReader:
         """Merge one batch of the base file: which of its rows stay, and the combined rows. Marks the log
         entries that matched (no longer `open_`), won (`surviving`) or were combined (`made`)."""
         kept = np.ones(len(base), np.bool_)
-        entries = np.flatnonzero(open_)
-        keys = log.keys if len(entries) == len(log) else log.keys.take(entries)
-        at = match(base.keys(), keys)
-        hit = np.flatnonzero(at >= 0)
-        if not len(hit):
+        base_rows, met = log.met_by(base.keys(), open_)
+        if not len(met):
             return kept, None
-        base_rows, met = at[hit], entries[hit]
         open_[met] = False
         wins = np.ones(len(met), np.bool_)
         ordering = self._config.merge_ordering
@@ -200,6 +197,11 @@ class FileSliceReader:
             self.count.deleted += int(gone.sum())
             kept[base_rows[two[gone]]] = False
             wins[two] = changed
+        elif log.by_position:
+            # a row for each that is replaced
+            written = met[wins & (log.row[met] >= 0)]
+            rows = log.rows.take(log.row[written]).to_arrow()
+            made[written] = True
         surviving[met[wins]] = True
         kept[base_rows[wins]] = False
         return kept, rows

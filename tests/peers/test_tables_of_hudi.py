@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import serde_lab
 from serde_lab.errors import TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot
+from serde_lab.pipeline.commit.table_services import compact
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
 from serde_lab.verify.contents import first_difference, rows_of
 from serde_lab.verify.readers import HudiRs, TableFacts
 from serde_lab.verify.table_checks import check_table
-from tests.peers.hudi_options import HudiTable, HudiWrite
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.peers.hudi_reads import read_as_of, read_incremental
+from tests.peers.lab_writer import lab_options
 from tests.peers.peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
@@ -112,3 +117,47 @@ def test_a_table_that_hudi_cannot_read_is_an_error_with_its_cause(
         verdict = check_table(snapshot, table.expected(), table.rules, TableFacts({}, ()))
     assert verdict.fingerprint is None
     assert all("is not a Parquet file" in result.detail for result in verdict.results)
+
+
+@pytest.mark.parametrize("record_type", ["AVRO", "SPARK"])
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+def test_all_rows_of_a_key_that_is_there_more_than_once_are_reached_by_position(
+    index: str, record_type: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """hudi-rs goes by keys, and leaves all rows of such a key but one as they were (readers.toml)."""
+    path, spark = str(tmp_path / "table"), hudi_session
+    table = HudiTable("t", ("k",), ("ts",), table_type="MERGE_ON_READ", index=index)
+
+    def by_hudi(rows: list[tuple[str, int, int]], operation: str) -> None:
+        frame = spark.createDataFrame(rows, "k string, ts long, v long").coalesce(1)
+        options = write_options(table, HudiWrite(operation, record_type=record_type))
+        frame.write.format("hudi").options(**options).mode("append").save(path)
+
+    def rows_of_frame(frame: DataFrame) -> list[tuple[Any, ...]]:
+        return sorted(tuple(one) for one in frame.select("k", "ts", "v").collect())
+
+    def check(expected: list[tuple[str, int, int]]) -> None:
+        assert rows_of_frame(spark.read.format("hudi").load(path)) == expected
+        assert rows_of_frame(serde_lab.read(spark, path)) == expected
+
+    stored = [("a", 1, 10), ("a", 2, 11), ("a", 9, 12), ("b", 1, 20), ("c", 1, 30), ("c", 1, 31)]
+    by_hudi(stored, "bulk_insert")
+    check(stored)
+    by_hudi([("a", 2, 100), ("b", 2, 200)], "upsert")
+    check([("a", 2, 100), ("a", 2, 100), ("a", 9, 12), ("b", 2, 200), *stored[-2:]])
+    by_hudi([("c", 0, 0)], "delete")
+    expected = [("a", 2, 100), ("a", 2, 100), ("a", 9, 12), ("b", 2, 200)]
+    check(expected)
+    theirs = HudiRs(path).table().select(["k", "ts", "v"]).to_pylist()
+    assert sorted(tuple(one.values()) for one in theirs) == sorted(
+        [("a", 2, 100), ("a", 2, 11), ("a", 9, 12), ("b", 2, 200), ("c", 1, 31)]
+    )
+    options = lab_options(table, "upsert", "arrow", "avro") | {"hoodie.index.type": index}
+    newer = spark.createDataFrame([("b", 3, 300)], "k string, ts long, v long")
+    with pytest.raises(TableError, match=r"has record key '.' more than once"):
+        serde_lab.write(newer, path, options)
+    check(expected)
+    compact(HoodieTable.open(Storage.open(path)))
+    check(expected)
+    serde_lab.write(newer, path, options)
+    check([*expected[:3], ("b", 3, 300)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,10 +12,20 @@ import pytest
 from serde_lab.errors import OptionError, TableError
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.pipeline.commit.table_services import compact
+from serde_lab.table import read_plan
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import with_meta_columns
-from serde_lab.table.files.log_block import LogBlock, encode_parquet, parse_blocks
+from serde_lab.table.files import log_file
+from serde_lab.table.files.base_file import BaseFileWriter, with_meta_columns
+from serde_lab.table.files.log_block import (
+    BlockType,
+    Header,
+    LogBlock,
+    encode_parquet,
+    parse_blocks,
+)
 from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter, check_block_format
+from serde_lab.table.files.log_records import check_positions
+from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.storage.data_files import LogFileName
 from serde_lab.table.storage.storage import Storage
@@ -25,6 +36,7 @@ from tests.table.made_up_tables import (
     LogAppender,
     PlainWriter,
     Row,
+    batch_of,
     every_type_row,
     hudi_rs_rows,
     our_rows,
@@ -385,3 +397,117 @@ def test_rows_that_say_that_they_are_deletes(local: Storage) -> None:
     ).commit()
     kept = [{**row("a", 5), "_hoodie_is_deleted": False}]
     check(writer, [*kept, {**row("c", 6), "_hoodie_is_deleted": None}])
+
+
+def by_position(
+    writer: PlainWriter, monkeypatch: pytest.MonkeyPatch, step: Step, base: str = ""
+) -> None:
+    """A deltacommit whose blocks name the base file's rows by position, as Apache Hudi's do."""
+    (slice_,) = writer.table.view().latest_file_slices()
+    framed = log_file.frame_block
+    positions = {
+        Header.RECORD_POSITIONS: "AAAAAAAAAAA=",
+        Header.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS: base or slice_.base_instant,
+    }
+
+    def positioned(type: BlockType, header: Mapping[int, str], content: Any) -> bytes:
+        return framed(type, {**header, **positions}, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_file, "frame_block", positioned)
+        log = LogAppender(writer)
+        step(log)
+        log.commit()
+
+
+@pytest.fixture
+def copies(local: Storage) -> PlainWriter:
+    """A table whose base file has a three times, at 5, 6 and 9, and b once."""
+    made = PlainWriter(local, config(), SMALL)
+    instant = made.begin("deltacommit")
+    file = BaseFileWriter(
+        local,
+        data_schema=SMALL,
+        partition_path="",
+        file_id="00000000-5c8b-4d0e-9d1e-000000000000-0",
+        write_token="0-1-0",
+        instant=instant.time,
+        previous=None,
+        format=BaseFileFormat(),
+        task_partition=0,
+        inflight_path=made.table.timeline().path(instant),
+    )
+    batch = batch_of([row("a", 5), row("b", 5), row("a", 6), row("a", 9)], SMALL)
+    file.append(batch.column(batch.schema.get_field_index("id")), batch)
+    made.complete(instant, [file.close(updates=0, deletes=0)])
+    return made
+
+
+def seen(writer: PlainWriter) -> list[tuple[str, int, str]]:
+    return sorted((r["id"], r["ts"], r["value"]) for r in our_rows(writer.table))
+
+
+A5, A6, A9, B5 = (("a", 5, "a@5"), ("a", 6, "a@6"), ("a", 9, "a@9"), ("b", 5, "b@5"))
+NEW = ("a", 6, "a@6!")
+
+
+@pytest.mark.parametrize(
+    ("step", "left"),
+    [
+        (lambda log: log.rows(row("a", 6, "!")), [NEW, NEW, A9, B5]),
+        (lambda log: log.rows(row("a", 4)), [A5, A6, A9, B5]),
+        (lambda log: log.deletes("a"), [B5]),
+        (lambda log: log.deletes("a", ordering=longs(6)), [A9, B5]),
+        (lambda log: log.rows(row("c", 1)), [A5, A6, A9, B5, ("c", 1, "c@1")]),
+    ],
+    ids=["later for two", "late", "delete", "delete later for two", "another key"],
+)
+@pytest.mark.parametrize("rows_at_once", [2, 1 << 19])
+def test_a_log_by_position_reaches_all_rows_of_a_key(
+    copies: PlainWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Step,
+    left: list[Any],
+    rows_at_once: int,
+) -> None:
+    monkeypatch.setattr(read_plan, "_MERGED_ROWS", rows_at_once)
+    by_position(copies, monkeypatch, step)
+    assert seen(copies) == sorted(left)
+    compact(copies.table)
+    assert seen(copies) == sorted(left)
+
+
+@pytest.mark.parametrize("how", ["no positions", "of another base file", "one block without"])
+def test_without_positions_in_all_blocks_a_log_reaches_one_row_of_a_key(
+    copies: PlainWriter, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def step(log: LogAppender) -> object:
+        return log.deletes("a")
+
+    if how == "of another base file":
+        by_position(copies, monkeypatch, step, base="20200101000000000")
+    elif how == "one block without":
+        by_position(copies, monkeypatch, step)
+        LogAppender(copies).rows(row("b", 5)).commit()
+    else:
+        log = LogAppender(copies)
+        step(log)
+        log.commit()
+    assert seen(copies) == sorted([A6, A9, B5])
+
+
+def test_a_log_without_positions_is_not_put_where_it_would_change_other_rows(
+    copies: PlainWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_newest() -> None:
+        (slice_,) = copies.table.view().latest_file_slices()
+        assert slice_.base_path is not None
+        newest = slice_.log_files[-1].path
+        check_positions(copies.storage, slice_.base_path, slice_.base_instant, newest)
+
+    LogAppender(copies).rows(row("b", 6)).commit()
+    check_newest()  # readers go by keys already
+    compact(copies.table)
+    by_position(copies, monkeypatch, lambda log: log.rows(row("b", 7)))
+    with pytest.raises(TableError, match=r"has record key 'a' more than once.*by position"):
+        check_newest()

@@ -1,7 +1,8 @@
 """Appends records to a file group's log, on merge-on-read: upserts and deletes, and inserts into buckets.
 
 It does not read stored rows, so every row counts as an update, as under Hudi's bucket index. Only for
-records that leave out columns does it check which keys are stored. Source:
+records that leave out columns does it check which keys are stored, and on top of Apache Hudi's logs whether
+one is there twice. Source:
 org.apache.hudi.io.HoodieAppendHandle.
 """
 
@@ -21,6 +22,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.log_file import LogTarget, LogWriter
+from serde_lab.table.files.log_records import check_positions
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.timeline.timeline import WriteStat
 
@@ -35,6 +37,11 @@ class AppendHandle(WriteHandle):
         if plan.partial is not None:
             with task.timeline.phase("read_base"):
                 self._stored_keys = _keys(plan, plan.partial, partition_path, stored.file_id)
+        if plan.index is not None and stored.base_path is not None and stored.newest_log:
+            with task.timeline.phase("read_base"):
+                check_positions(
+                    plan.storage, stored.base_path, stored.base_instant, stored.newest_log
+                )
         base_name = "" if stored.base_path is None else stored.base_path.rpartition("/")[2]
         with task.timeline.phase("write"):
             self._writer = LogWriter(

@@ -2,28 +2,29 @@
 
 Only committed blocks are read. `merging.survivors` has the merge rules. If choosing one of two rows is not
 enough, a combiner makes one row of both, also for partial blocks, whose rows lack columns. Source:
-BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x.
+BufferedRecordMergerFactory, KeyBasedFileGroupRecordBuffer and PositionBasedFileGroupRecordBuffer of Hudi 1.x.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner, Entries, Present
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
-from serde_lab.merging.survivors import EntryHistory, winners
+from serde_lab.merging.survivors import EntryHistory, match, winners
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.conversion import conform_table
 from serde_lab.records.schema import RecordSchema, find_field, type_at
-from serde_lab.table.files.base_file import RECORD_KEY, with_meta_columns
+from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader, with_meta_columns
 from serde_lab.table.files.delete_block import DeletedKeys, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
 from serde_lab.table.files.log_block import (
@@ -48,7 +49,8 @@ class LogRecords:
     `keys`: record keys, hashed. `row`: the entry's row in `rows`, or -1 for a delete. `always`: deletes by
     commit time, which win over the base file's row whatever its ordering value. `ordering`: one array per
     ordering field, null where `always`. `present`: for each column that some writers left out, which of
-    `rows` have it; None if the log has no partial updates.
+    `rows` have it; None if the log has no partial updates. `by_position`: every block names the base file's
+    rows that it changes by their positions, as Apache Hudi writes them under most indexes.
     """
 
     keys: HashedKeys
@@ -57,9 +59,28 @@ class LogRecords:
     ordering: tuple[pa.Array, ...]
     rows: SliceRows
     present: Present | None = None
+    by_position: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def met_by(
+        self, base_keys: pa.Array, open_: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of a batch of the base file that meet an entry, and the entry of each.
+
+        An entry meets one row of its key, if the base file has it more than once; `open_` are those that have
+        met none yet. By position it meets all of them: Hudi's writer finds each, and logs its position.
+        """
+        if self.by_position:
+            found = pc.index_in(base_keys, value_set=self.keys.values)
+            rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+            return rows, found.drop_null().to_numpy().astype(np.int64)
+        entries = np.flatnonzero(open_)
+        keys = self.keys if len(entries) == len(self) else self.keys.take(entries)
+        at = match(base_keys, keys)
+        hit = np.flatnonzero(at >= 0)
+        return at[hit], entries[hit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +101,12 @@ def read_log_records(
     rules: MergeRules | None = None,
     form: RowForm | None = None,
     timeline: TaskTimeline | None = None,
+    base_instant: str = "",
 ) -> tuple[LogRecords, LogCount]:
     """Read the blocks of committed instants and merge them by `rules`. `schema` has the wanted columns,
     ordering fields included; without ordering fields the later entry of a key wins. Rows are merged in
-    `form`, on Arrow by default, and the steps are timed by `timeline`.
+    `form`, on Arrow by default, and the steps are timed by `timeline`. `base_instant`: of the base file
+    below, "" if there is none.
 
     Raises TableError for a damaged block: Hudi's readers silently skip it, which loses its records.
     """
@@ -112,6 +135,8 @@ def read_log_records(
         entries = _entries(parts, rows, schema.ordering, kinds)
         present = _present(parts) if partial else None
         records = _merge(entries, rows, columns, form, combiner, present)
+        positions = all(has_positions(block, base_instant) for block, _ in blocks)
+        records = replace(records, by_position=positions)
     count = LogCount(
         files=len(log_files),
         blocks=len(blocks),
@@ -119,6 +144,33 @@ def read_log_records(
         size_bytes=sum(file.size_bytes for file in log_files),
     )
     return records, count
+
+
+def has_positions(block: LogBlock, base_instant: str) -> bool:
+    """Whether a block names the rows that it changes in the base file of this instant by their positions."""
+    of_base = block.header.get(Header.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS, "")
+    return bool(block.header.get(Header.RECORD_POSITIONS)) and of_base == base_instant != ""
+
+
+def check_positions(storage: Storage, base: str, base_instant: str, newest_log: str) -> None:
+    """Raise TableError for a slice of which a log without positions, put on top, would change other rows.
+
+    If a base file has a key more than once, Apache Hudi's logs reach all rows of the key, by their positions.
+    With a block without positions among them, every reader goes by keys, and they reach one row each.
+    """
+    blocks = list(parse_blocks(storage.open_input(newest_log).read_buffer()))
+    last = blocks[-1] if blocks else None
+    if not isinstance(last, LogBlock) or not has_positions(last, base_instant):
+        return
+    keys = BaseFileReader(storage, base).read([RECORD_KEY]).column(RECORD_KEY)
+    counts = pc.value_counts(keys.combine_chunks())
+    often = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(often):
+        raise TableError(
+            f"{storage.describe(base)} has record key {often[0].as_py()!r} more than once, and Apache Hudi's"
+            " logs on top of it name its rows by position; a log of the lab would undo what they changed",
+            hint="compact the table first",
+        )
 
 
 def has_partial_rows(
