@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from serde_lab.analysis.ratios import outward
 from serde_lab.analysis.run_values import run_values
 from serde_lab.runs.directory import load_run
 
@@ -40,7 +41,8 @@ def test_no_effect_of_sharing_a_session_is_seen(arm: str, peer: str) -> None:
     effect = stats.ttest_ind(isolated, shared, equal_var=False).confidence_interval(0.95)
     low, high = np.exp(effect.low), np.exp(effect.high)
     assert low < 1 < high
-    figures = (np.exp(np.mean(shared)), np.exp(np.mean(isolated)), low, high)
+    means = (np.exp(np.mean(shared)), np.exp(np.mean(isolated)))
+    figures = (*means, *outward(float(low), float(high), 2))
     row = "| **{}** | {} | {:.2f} | {:.2f} | {:.2f} to {:.2f} |".format(arm, peer, *figures)
     assert row in (ROOT / "docs" / "hudi.md").read_text()
 
