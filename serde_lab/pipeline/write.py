@@ -50,7 +50,7 @@ from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bloom_lookup import check_no_other_index
 from serde_lab.table.index.bucket_index import check_buckets, check_stored_rules
-from serde_lab.table.portability import warn_of_kind, warn_of_null_elements, warn_of_types
+from serde_lab.table.portability import warn_of_columns, warn_of_kind, warn_of_null_elements
 from serde_lab.table.services.replacing import (
     Replaced,
     replaced_by_delete_partition,
@@ -127,7 +127,8 @@ class PreparedWrite:
         elif asked.index_type and not (makes_table or table.config.index_type):
             check_no_other_index(table, asked.index_type)
         if not deletes:
-            warn_of_types(schema.data, stacklevel=3, folders=folders)
+            stays = options.operation is Operation.UPSERT and not options.updates_partition_path
+            warn_of_columns(schema.data, stacklevel=3, folders=folders, kept=stays)
             # the options include facts that the table does not store
             warn_of_kind(options.table, stacklevel=3)
         if makes_table:

@@ -30,6 +30,11 @@ UNREADABLE_FOLDERS = (
     " reads a timestamp as null, and binary as the text of its hexadecimal digits. hudi-rs 0.5.0 reads both"
     " right, and so does Hudi a date, a number or a string"
 )
+KEPT_FOLDERS = (
+    "a record that stays in its partition has the new values in these columns, and Apache Hudi 1.2.0 reads"
+    " the folder's instead, of its own tables too; hudi-rs 0.5.0 and the lab read the record's. With"
+    " update.partition.path=true all agree"
+)
 SEVERAL_ORDERING_FIELDS = (
     "hudi-rs 0.5.0 refuses to read a table with several ordering fields; Apache Hudi 1.2.0 can. Both can"
     " read a table with one"
@@ -92,12 +97,19 @@ def zoneless_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if _is_zoneless(field.type)]
 
 
-def warn_of_types(schema: pa.Schema, stacklevel: int, folders: Iterable[str] = ()) -> None:
-    """Warn of columns in `schema` whose type some reader cannot read; the texts of `folders` name folders."""
+def warn_of_columns(
+    schema: pa.Schema, stacklevel: int, folders: Sequence[str] = (), kept: bool = False
+) -> None:
+    """Warn of columns in `schema` that some reader cannot read; the texts of `folders` name folders.
+
+    `kept`: whether the write leaves records in the folders of older values.
+    """
     _warn(zoneless_columns(schema), ZONELESS, stacklevel + 1)
     types = {name: type_at(schema, name) for name in folders}
     misread = [n for n, of in types.items() if pa.types.is_timestamp(of) or pa.types.is_binary(of)]
     _warn(misread, UNREADABLE_FOLDERS, stacklevel + 1)
+    if kept:
+        _warn(folders, KEPT_FOLDERS, stacklevel + 1)
 
 
 def warn_of_null_elements(columns: Iterable[str], stacklevel: int) -> None:

@@ -139,7 +139,8 @@ class HoodieTable:
     def remove_unused(self) -> bool:
         """Undo `create` if nobody has written to the table; returns whether it was undone.
 
-        The caller holds the table's lock, which stays. If the process dies midway, no table is left.
+        The caller holds the table's lock, which takes the last folders along when it is released. If the
+        process dies midway, no table is left.
         """
         files = list_table_files(self.storage)
         if files.data_files or self.timeline().pending() or self._was_written():

@@ -21,6 +21,7 @@ from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.source import schema as write_schema
 from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import rows_match
@@ -282,6 +283,20 @@ def test_timestamps_and_binary_as_partitions(hudi_session: SparkSession, tmp_pat
             read += [row["p"] for batch in snapshot.batches() for row in batch.to_pylist()]
         assert case.by_rust("p") == [value]
     assert read == [None, b"6162"]
+
+
+def test_a_record_that_stays_in_its_partition(hudi_session: SparkSession, tmp_path: Path) -> None:
+    """The partition column of its row. In the lab's tables, too, and a warning says so."""
+    stays = {"hoodie.simple.index.update.partition.path": "false"}
+    columns = schema(o=pa.int64(), p=pa.string())
+    case = Case(hudi_session, tmp_path, columns, partition=("p",), index="GLOBAL_SIMPLE")
+    for order, path in enumerate("xy"):
+        case.write([{"k": 1, "o": order, "p": path}], extra=stays)
+    assert case.by_rust("_hoodie_partition_path") == ["x"]
+    assert case.by_rust("p") == ["y"]
+    assert case.by_java("p") == ["x"]
+    rows = plan_snapshot(HoodieTable.open(Storage.open(case.path))).read()
+    assert rows["p"].to_pylist() == ["y"]
 
 
 def test_timestamps_as_record_keys(hudi_session: SparkSession, tmp_path: Path) -> None:

@@ -88,6 +88,26 @@ def test_kinds_of_tables_are_warned_of_at_every_write(tmp_path: Path) -> None:
     write(tmp_path, data, **{"hoodie.datasource.write.operation": "delete"})
 
 
+def test_records_that_stay_in_the_folder_of_older_values_are_warned_of(tmp_path: Path) -> None:
+    data = pa.table({"k": pa.array([1], pa.int64()), "p": ["x"]})
+    options = OPTIONS | {
+        "hoodie.index.type": "GLOBAL_SIMPLE",
+        "hoodie.datasource.write.partitionpath.field": "p",
+        "hoodie.simple.index.update.partition.path": "false",
+    }
+    del options["hoodie.bucket.index.num.buckets"]
+    prepared = parse_options(options)
+    with pytest.warns(PortabilityWarning, match="^column p: a record that stays") as caught:
+        PreparedWrite.of(Storage.open(tmp_path), data.schema, prepared)
+    assert len(caught) == 1
+    # a record that moves, and rows that are only added, have the values of their folders
+    for other in (
+        {"hoodie.simple.index.update.partition.path": "true"},
+        {"hoodie.datasource.write.operation": "insert"},
+    ):
+        PreparedWrite.of(Storage.open(tmp_path), data.schema, parse_options(options | other))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_over_spark(operation: str, spark: SparkSession, tmp_path: Path) -> None:

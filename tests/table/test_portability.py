@@ -13,9 +13,9 @@ from serde_lab.records.plain_form import list_columns, null_elements
 from serde_lab.table.config import TableConfig
 from serde_lab.table.portability import (
     unreadable_by_rust,
+    warn_of_columns,
     warn_of_kind,
     warn_of_null_elements,
-    warn_of_types,
     zoneless_columns,
 )
 
@@ -122,7 +122,7 @@ def test_a_warning_names_columns_versions_and_settings() -> None:
     with pytest.warns(
         PortabilityWarning, match=r"^column t: hudi-rs 0\.5\.0 .*Apache Hudi 1\.2\.0"
     ):
-        warn_of_types(pa.schema([("t", pa.timestamp("us"))]), stacklevel=1)
+        warn_of_columns(pa.schema([("t", pa.timestamp("us"))]), stacklevel=1)
     with pytest.warns(PortabilityWarning) as caught:
         warn_of_null_elements({"b", "a"}, stacklevel=1)
     said = str(caught[0].message)
@@ -132,4 +132,4 @@ def test_a_warning_names_columns_versions_and_settings() -> None:
     warn_of_null_elements((), stacklevel=1)  # nothing to say
     folders = pa.schema([("t", pa.timestamp("us", "UTC")), ("d", pa.date32()), ("b", pa.binary())])
     with pytest.warns(PortabilityWarning, match=r"^columns t, b: .* takes the values of partition"):
-        warn_of_types(folders, 1, ("t", "d", "b"))
+        warn_of_columns(folders, 1, ("t", "d", "b"))

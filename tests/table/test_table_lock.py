@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -63,6 +64,35 @@ def test_a_killed_process_holds_nothing(local: Storage) -> None:
         child.wait()
         with TableLock(local, "x"):
             pass
+
+
+def test_without_a_table_nothing_is_left_of_it(local: Storage) -> None:
+    """Apache Hudi takes a folder `.hoodie` for a table: its first write would fail."""
+    for _ in range(2):
+        with TableLock(local, "upsert"):
+            assert local.exists(LOCK_PATH)
+        assert not any(local.list_folder())
+    local.put_new(".hoodie/hoodie.properties", b"hoodie.table.name=t")
+    with TableLock(local, "upsert"):
+        pass
+    assert local.exists(LOCK_PATH)
+
+
+def test_a_lock_that_is_removed_keeps_others_out(local: Storage, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    script = (
+        "from pathlib import Path\n"
+        "from serde_lab.table.storage.storage import Storage\n"
+        "from serde_lab.table.storage.lock import TableLock\n"
+        f"storage, counter = Storage.open({local.url!r}), Path({str(counter)!r})\n"
+        "for _ in range(40):\n"
+        "    with TableLock(storage, 'upsert', wait_seconds=60):\n"
+        "        counter.write_text(str(int(counter.read_text()) + 1))\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
+    assert [child.wait() for child in children] == [0, 0, 0]
+    assert counter.read_text() == "120"
 
 
 @pytest.fixture

@@ -159,6 +159,7 @@ class TableLock:
     def __exit__(self, *_: object) -> None:
         if self._local is not None:
             os.ftruncate(self._local, 0)
+            self._remove_without_table()
             os.close(self._local)  # releases the lock
             self._local = None
         if self._lease is not None:
@@ -171,22 +172,18 @@ class TableLock:
             self._lease.check()
 
     def _lock_locally(self) -> int:
-        path = self._storage.local_path(LOCK_PATH)
-        assert path is not None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # the file is never removed: a lock on a removed file locks nothing
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as exc:
-            raise StorageError(
-                f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
-            ) from exc
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            holder = Holder.from_bytes(os.pread(descriptor, 4096, 0))
+        while True:
+            descriptor = self._opened()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                holder = Holder.from_bytes(os.pread(descriptor, 4096, 0))
+                os.close(descriptor)
+                raise _held(self._storage, holder) from exc
+            if self._is_there(descriptor):
+                break
+            # its last holder has removed it, and a lock on a removed file locks nothing
             os.close(descriptor)
-            raise _held(self._storage, holder) from exc
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, self._holder.to_bytes(), 0)
@@ -198,6 +195,40 @@ class TableLock:
                 ) from exc
             raise
         return descriptor
+
+    def _opened(self) -> int:
+        try:
+            with suppress(FileNotFoundError):  # another writer may be removing the folder
+                return _open_new(self._lock_file())
+            return _open_new(self._lock_file())
+        except OSError as exc:
+            raise StorageError(
+                f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
+            ) from exc
+
+    def _lock_file(self) -> Path:
+        path = self._storage.local_path(LOCK_PATH)
+        assert path is not None
+        return path
+
+    def _is_there(self, descriptor: int) -> bool:
+        """Whether the lock's path still names the open file."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._lock_file().stat())
+        except OSError:
+            return False
+
+    def _remove_without_table(self) -> None:
+        """Remove the lock where there is no table, and the folders that are then empty: Apache Hudi takes a
+        folder `.hoodie` for a table, and cannot make one there."""
+        path = self._lock_file()
+        metadata = path.parent.parent
+        if (metadata / "hoodie.properties").exists():
+            return
+        with suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()
+            metadata.rmdir()
 
 
 class _Lease:
@@ -354,6 +385,11 @@ def _process_table() -> str:
     with suppress(OSError):
         return str(Path("/proc/self/ns/pid").readlink())
     return ""
+
+
+def _open_new(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _held(storage: Storage, holder: Holder | None) -> ConcurrentWrite:
