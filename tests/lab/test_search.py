@@ -46,7 +46,7 @@ CANDIDATES: Mapping[str, tuple[str, dict[str, Any], float]] = {
     "page_b": ("page", {PAGE: 2048}, 0.85),
     "group": ("group", {GROUP: 4096}, 1.3),
     "wrong": ("wrong", {LOGS: 4096}, 0.5),
-    "codec": ("codec", {CODEC: "zstd"}, 0.95),
+    "codec": ("codec", {CODEC: "zstd"}, 0.90),
 }
 """By candidate its factor, its settings, and its share of the start's time."""
 MOST_CELLS = 7 * 4 + 5 * 5 + 3 * 7
@@ -155,7 +155,7 @@ def test_a_search_drops_combines_and_confirms_and_goes_on_where_it_was_stopped(
     assert side.confirmed
     assert side.rounds == 6
     assert side.confirmation is not None
-    assert side.confirmation.wall.value == pytest.approx(0.80 * 0.85 * 0.95, rel=0.03)
+    assert side.confirmation.wall.value == pytest.approx(0.80 * 0.85 * 0.90, rel=0.03)
     # what is not searched is measured beside the combination, and nowhere else
     assert ["other" in heat for heat in opened] == [False, False, True]
     assert opened[2] == {"internal_row", "internal_row-best", "other"}
