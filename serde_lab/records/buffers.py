@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError
 from serde_lab.records.schema import child_fields, is_nested
@@ -247,6 +248,12 @@ def equal_neighbours(
         pair = np.flatnonzero(ordered[1:] == ordered[:-1])
         left, right = order[pair], order[pair + 1]
     return left, right
+
+
+def repeated(values: pa.Array) -> pa.Array:
+    """Those of `values` that occur more than once, each once."""
+    counts = pc.value_counts(values)
+    return counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
 
 
 def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:

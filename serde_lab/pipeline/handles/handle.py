@@ -22,7 +22,7 @@ from serde_lab.merging.survivors import Deletes, EntryHistory, Indices, MergeMod
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.exchange.timed_serde import untimed
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.buffers import HashedKeys
+from serde_lab.records.buffers import HashedKeys, repeated
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import values_at
 from serde_lab.serde.interface import Records
@@ -222,8 +222,7 @@ def _refuse_doubles(plan: WritePlan, keys: HashedKeys) -> None:
     """Raise DataError, for `keys` of which some occur twice, if the write may not combine them."""
     if plan.combines:
         return
-    counts = pc.value_counts(keys.values)
-    often = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    often = repeated(keys.values)
     raise DataError(
         f"record key {often[0].as_py()!r} occurs more than once in the data: Apache Hudi's {plan.operation}"
         " keeps all of its rows, and the lab's keeps one",

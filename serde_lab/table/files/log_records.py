@@ -21,7 +21,7 @@ from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner, Entries, Present
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
 from serde_lab.merging.survivors import EntryHistory, match, winners
-from serde_lab.records.buffers import HashedKeys
+from serde_lab.records.buffers import HashedKeys, repeated
 from serde_lab.records.conversion import conform_table
 from serde_lab.records.schema import RecordSchema, find_field, type_at
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader, with_meta_columns
@@ -163,8 +163,7 @@ def check_positions(storage: Storage, base: str, base_instant: str, newest_log: 
     if not isinstance(last, LogBlock) or not has_positions(last, base_instant):
         return
     keys = BaseFileReader(storage, base).read([RECORD_KEY]).column(RECORD_KEY)
-    counts = pc.value_counts(keys.combine_chunks())
-    often = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    often = repeated(keys.combine_chunks())
     if len(often):
         raise TableError(
             f"{storage.describe(base)} has record key {often[0].as_py()!r} more than once, and Apache Hudi's"
