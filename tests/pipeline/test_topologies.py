@@ -188,7 +188,9 @@ def test_a_record_leaves_its_partition_by_an_ordering_value_in_a_struct(tmp_path
     assert found["s"].to_pylist() == [{"o": 3}]
 
 
-@pytest.mark.filterwarnings("ignore:column p. a record that stays:serde_lab.errors.PortabilityWarning")
+@pytest.mark.filterwarnings(
+    "ignore:column p. a record that stays:serde_lab.errors.PortabilityWarning"
+)
 @pytest.mark.parametrize("by_hudi", [False, True], ids=["ours", "as by Hudi"])
 @pytest.mark.parametrize(
     ("topology", "index", "option", "kind", "strategy"),
