@@ -256,6 +256,11 @@ def repeated(values: pa.Array) -> pa.Array:
     return counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
 
 
+def rotate_left(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    """Each of `values` with its bits moved to the left by 1 to 31 places, in a circle; same shape."""
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+
+
 def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:
     """Hashes of a string or binary array without nulls; shape (n,).
 

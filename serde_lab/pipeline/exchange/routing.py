@@ -19,7 +19,7 @@ from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.timed_serde import TimedSerde
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.buffers import hash64
+from serde_lab.records.buffers import hash64, rotate_left
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY, values_at
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.table.config import TableConfig
@@ -33,8 +33,8 @@ _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 def murmur3_int(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Spark's `hash` of an int column: Murmur3_x86_32.hashInt with seed 42; shape (n,)."""
     with np.errstate(over="ignore"):
-        k = _rotate(values.astype(np.uint32) * _C1, 15) * _C2
-        h = _rotate(_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        k = rotate_left(values.astype(np.uint32) * _C1, 15) * _C2
+        h = rotate_left(_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
         h ^= np.uint32(4)
         h ^= h >> np.uint32(16)
         h *= np.uint32(0x85EBCA6B)
@@ -42,10 +42,6 @@ def murmur3_int(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         h *= np.uint32(0xC2B2AE35)
         h ^= h >> np.uint32(16)
     return h.view(np.int32)
-
-
-def _rotate(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
 
 
 @lru_cache(maxsize=64)

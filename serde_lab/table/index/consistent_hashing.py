@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import StringBytes
+from serde_lab.records.buffers import StringBytes, rotate_left
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
 from serde_lab.table.index.bucket_index import hash_values
 
@@ -299,24 +299,20 @@ def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np
             lanes = np.tile(np.array(first, np.uint32), (count, 1))
             for number in range(done // _STRIPE):
                 lanes += stripes[:, number]
-                lanes = _rotated(lanes, 13) * _P1
+                lanes = rotate_left(lanes, 13) * _P1
             hashes = np.zeros(count, np.uint32)
             for lane, by in enumerate((1, 7, 12, 18)):
-                hashes += _rotated(lanes[:, lane], by)
+                hashes += rotate_left(lanes[:, lane], by)
         else:
             hashes = np.full(count, start + _P5, np.uint32)
         hashes += np.uint32(length)
         for word in range(done // 4, whole // 4):
-            hashes = _rotated(hashes + words[:, word] * _P3, 17) * _P4
+            hashes = rotate_left(hashes + words[:, word] * _P3, 17) * _P4
         for byte in range(whole, length):
-            hashes = _rotated(hashes + matrix[:, byte].astype(np.uint32) * _P5, 11) * _P1
+            hashes = rotate_left(hashes + matrix[:, byte].astype(np.uint32) * _P5, 11) * _P1
         hashes ^= hashes >> np.uint32(15)
         hashes *= _P2
         hashes ^= hashes >> np.uint32(13)
         hashes *= _P3
         hashes ^= hashes >> np.uint32(16)
     return hashes
-
-
-def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
