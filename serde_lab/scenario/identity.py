@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -140,6 +141,7 @@ def data_hash(scenario: Scenario) -> str:
     return _digest(found)
 
 
+@cache
 def _defaults(section: type[BaseModel], left_out: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         name: to_jsonable_python(field.get_default(call_default_factory=True))
