@@ -18,7 +18,9 @@ from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page
 from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.writer import RunWriter
 from tests.report import made_up_run as made_up
+from tests.runs.made_up_runs import header, whole_cell
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -179,6 +181,39 @@ def test_two_rounds_cannot_decide(tmp_path: Path) -> None:
     assert page.answer.figure_about.endswith("not decided")
 
 
+@pytest.mark.parametrize(
+    ("reference", "other", "figure", "words"),
+    [
+        # slower in every common round, and it lacks the slow ones
+        (
+            [10, 20, 20, 20, 10.1, 10.2],
+            [12, 0, 0, 0, 12.1, 12.3],
+            "1.201×",
+            "`pickle` was faster in every one of 3 rounds",
+        ),
+        # faster in every common round, and it lacks the fast ones
+        (
+            [10, 10, 10, 10, 20, 20.1, 20.2],
+            [0, 0, 0, 0, 16, 16.1, 16.3],
+            "1.246×",
+            "medians of 3 and of 7 rounds). `arrow` was faster in every one of 3 rounds",
+        ),
+    ],
+)
+def test_who_is_faster_is_decided_in_rounds_that_both_have(
+    tmp_path: Path, reference: list[float], other: list[float], figure: str, words: str
+) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        for number, pair in enumerate(zip(reference, other, strict=True), 1):
+            for arm, seconds in zip(("pickle", "arrow"), pair, strict=True):
+                if seconds:
+                    whole_cell(writer, f"r{number:02d}-{arm}", [seconds])
+        writer.finish("complete")
+    page = run_page(load_run(writer.path))
+    assert page.answer.figure == figure
+    assert words in said(page)
+
+
 def test_a_control_never_wins(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, made_up.EXCHANGE_ONLY))
     assert "exchange_only" not in page.answer.figure_about
@@ -210,6 +245,24 @@ def test_a_run_without_a_floor_has_no_multiples(apart: Page) -> None:
 def test_every_arm_right_is_said_with_the_number_of_checks(ladder: Page) -> None:
     assert "all 162 checks of contents passed" in said(ladder)
     assert "No contents were checked" not in said(ladder)
+
+
+@pytest.mark.parametrize("rounds", [(3,), (1, 2, 3, 4, 5, 6)])
+def test_an_arm_that_raised_is_not_called_right(tmp_path: Path, rounds: tuple[int, ...]) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, replace(made_up.ARROW, fails_in=rounds)))
+    assert "Every measured cell wrote the right table: all " in said(page)
+
+
+def test_checks_that_could_not_be_made_are_not_called_passed(tmp_path: Path) -> None:
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), state="running")
+    checks = path / "checks.jsonl"
+    checks.write_text(checks.read_text().replace('"passed": true', '"passed": null'))
+    page = run_page(load_run(path))
+    assert "Unchecked: `pickle`" in said(page)
+    assert section(page, "checks").blocks[0] == Sentence(
+        "No check of contents could be made.", "bad"
+    )
+    assert row(table(page, "arms"), "pickle")["checks"].text == "none made"
 
 
 def test_a_wrong_arm_shows_no_timing_anywhere(tmp_path: Path) -> None:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb
+from math import comb, inf
 
 from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
-from serde_lab.report.run.arms import arms_section, checks_section, floor_sentences
+from serde_lab.report.run.arms import (
+    arms_section,
+    checks_section,
+    checks_sentences,
+    floor_sentences,
+)
 from serde_lab.report.run.beside_hudi import fairness_section, peers_section, rfc84_section
 from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.codec import codec_headline, codec_section
@@ -139,7 +144,7 @@ def answer(facts: RunValues) -> Answer:
             *sentences,
             *ways_sentences(facts),
             *floor_sentences(facts),
-            *_correctness(facts),
+            *checks_sentences(facts),
         ),
     )
 
@@ -156,11 +161,25 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
         return special
     # an arm with its own table settings does different work
     alike = [arm for arm in facts.strategies if not arm.table]
-    candidates = _comparable(facts, sorted(alike, key=lambda arm: arm.seconds or 0.0))
+    candidates = _comparable(facts, _fastest_first(alike, facts.reference))
     if not candidates:
         return notation.NOTHING, "no valid timing", ()
     figure, about, sentences = _of_formats(facts, candidates, of_all=len(candidates) == len(alike))
     return figure, about, (*sentences, *columns_sentences(candidates, alike))
+
+
+def _fastest_first(arms: list[ArmValues], reference: ArmValues | None) -> list[ArmValues]:
+    """The arms by their ratio to the reference, or else to the first of them, over common rounds.
+
+    Medians would rank them wrongly where an arm lacks the slow rounds.
+    """
+    anchor = reference if reference in arms else next(iter(arms), None)
+
+    def ratio(arm: ArmValues) -> float:
+        found = anchor and paired_ratio(arm.seconds_by_round, anchor.seconds_by_round)
+        return found.value if found else inf
+
+    return sorted(arms, key=ratio)
 
 
 def _of_formats(
@@ -240,8 +259,8 @@ def _pair(
     first, second = notation.named(best.name), notation.named(reference.name)
     text = (
         f"{first} wrote {_written(best)}; {second}{named} took"
-        f" {notation.seconds(reference.seconds)} (medians of"
-        f" {notation.plural(len(best.rounds), 'round')}). {first} {_won(wins, rounds)}"
+        f" {notation.seconds(reference.seconds)} ({_medians_of(best, reference)})."
+        f" {first} {_won(wins, rounds)}"
     )
     if factor is not None and factor.range:
         interval = f"(95 % interval {factor.range}{factor.chosen})"
@@ -249,7 +268,7 @@ def _pair(
     if rounds < FEWEST_ROUNDS:
         text += ", but that is too few rounds to decide"
     sentences = [Sentence(text + ".")]
-    if factor is not None and factor.decided and rounds >= FEWEST_ROUNDS:
+    if factor is not None and factor.decided and factor.value > 1 and rounds >= FEWEST_ROUNDS:
         about = f"faster end to end: {first} against {second}, at least {factor.at_least} times"
         sentences += _saved(best, reference)
     else:
@@ -278,6 +297,13 @@ def _needed(factor: Ratio | None) -> list[Sentence]:
 
 def _times(factor: Ratio | None) -> str:
     return notation.NOTHING if factor is None else f"{factor.text}×"
+
+
+def _medians_of(one: ArmValues, other: ArmValues) -> str:
+    counts = [len(arm.rounds) for arm in (one, other)]
+    if counts[0] == counts[1]:
+        return f"medians of {notation.plural(counts[0], 'round')}"
+    return f"medians of {counts[0]} and of {notation.plural(counts[1], 'round')}"
 
 
 def _written(arm: ArmValues) -> str:
@@ -340,32 +366,6 @@ def _cause(facts: RunValues, best: ArmValues, reference: ArmValues) -> str:
         f"The two arms differ in {notation.plural(len(found), 'factor')}, {names}, so this"
         f" does not compare formats by themselves: {where}."
     )
-
-
-def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
-    checks = facts.run.checks
-    if not checks:
-        return (
-            Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
-        )
-    if any(check.failed for check in checks) or any(arm.unchecked for arm in facts.arms):
-        return ()
-    passed = [check for check in checks if check.passed]
-    said = f"{_right(facts)}: all {notation.count(len(passed))} checks of contents passed."
-    not_made = sorted({check.name for check in checks if check.passed is None})
-    if not_made:
-        said += f" Not made here: {notation.listed(not_made)}."
-    return (Sentence(said, "good"),)
-
-
-def _right(facts: RunValues) -> str:
-    if facts.exchange == "none":
-        return "Every arm returned every record"
-    if facts.content.get("queries"):
-        return "Every arm wrote the right tables, and every query had the right answer"
-    if facts.content.get("dataset"):
-        return "Every arm wrote the right tables"
-    return "Every arm wrote the right table"
 
 
 def _alarms(facts: RunValues) -> tuple[Sentence, ...]:
