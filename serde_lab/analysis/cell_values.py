@@ -145,7 +145,7 @@ def _with_shares(
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval; `low` and `high` are None where it is of fewer than five values."""
+    """A value with its 95 % interval; `low` and `high` are None where it is of fewer than six values."""
 
     value: float
     low: float | None = None

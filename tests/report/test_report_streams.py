@@ -211,3 +211,15 @@ def test_it_matters_from_a_size_on_only_if_it_does_at_all_larger_ones() -> None:
         True,
     ]
     assert Streams((), (one(10, 1.2), one(100, None))).matters_from("COPY_ON_WRITE") is None
+
+
+def test_the_interval_that_is_printed_is_the_one_that_decides() -> None:
+    def one(low: float, high: float) -> SizeDifference:
+        return SizeDifference("COPY_ON_WRITE", 10, "a", "b", Estimate(1.08, low, high))
+
+    # to the nearest hundredth these would be printed as 1.10
+    assert one(1.0996, 1.3).shown == (1.09, 1.3)
+    assert one(1.0996, 1.3).undecided
+    assert one(1.05, 1.0996).shown == (1.05, 1.1)
+    assert one(1.05, 1.0996).undecided
+    assert not one(1.05, 1.09).undecided
