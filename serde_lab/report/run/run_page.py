@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import comb, inf
+from statistics import fmean
 
+from serde_lab.analysis.hudi_steps import Share
 from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
@@ -300,10 +302,8 @@ def _times(factor: Ratio | None) -> str:
 
 
 def _medians_of(one: ArmValues, other: ArmValues) -> str:
-    counts = [len(arm.rounds) for arm in (one, other)]
-    if counts[0] == counts[1]:
-        return f"medians of {notation.plural(counts[0], 'round')}"
-    return f"medians of {counts[0]} and of {notation.plural(counts[1], 'round')}"
+    counts = dict.fromkeys(len(arm.rounds) for arm in (one, other))
+    return f"medians of {' and of '.join(notation.plural(n, 'round') for n in counts)}"
 
 
 def _written(arm: ArmValues) -> str:
@@ -321,7 +321,7 @@ def _won(wins: int, rounds: int) -> str:
 
 
 def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
-    """Say how much of the saved time is SerDe's; phases sum up to the whole, so shares add up."""
+    """Say how much of the saved time is SerDe's: the share of a mean over rounds."""
     if not best.phases or not reference.phases:
         return []
     costs = [
@@ -330,18 +330,19 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
     text = f"SerDe ({SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
-    saved = reference.slot_s() - best.slot_s()
-    serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
-    if saved > 0 and reference.kind == "strategy":
-        share = serde / saved
-        if share < 0:
-            text += f"SerDe saves nothing: it takes {notation.seconds(-serde)} more slot time."
-        elif share > 1.005:
-            more = notation.seconds(serde - saved)
+    saved, serde = (reference.slot_s_saved_by(best, serde=one) for one in (False, True))
+    if sum(saved) > 0 and reference.kind == "strategy":
+        share = Share.of(serde, saved)
+        if share.value < 0:
+            more = notation.seconds(-fmean(serde))
+            text += f"SerDe saves nothing: it takes {more} more slot time."
+        elif share.value > 1.005:
+            more = notation.seconds(fmean(serde) - fmean(saved))
             text += f"SerDe saves more slot time than the whole write; everything else takes {more} more."
         else:
-            rest = "" if share > 0.995 else "; the rest is less waiting, writing and idling"
-            text += f"SerDe accounts for {notation.percent(share)} of the saved slot time{rest}."
+            rest = "" if share.value > 0.995 else "; the rest is less waiting, writing and idling"
+            interval = f" (95 % interval {share.range})" if share.range else ""
+            text += f"SerDe accounts for {share.percent}{interval} of the saved slot time{rest}."
     return [Sentence(text.strip())] if text else []
 
 
