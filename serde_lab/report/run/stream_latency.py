@@ -158,7 +158,8 @@ def _estimate(one: Estimate | None, text: Callable[[float], str] = notation.seco
         return MISSING
     note = ""
     if one.low is not None and one.high is not None:
-        note = notation.between(one.low, one.high)
+        # each end with its own unit: the value may be in milliseconds, and an end in seconds
+        note = f"{text(one.low)} to {text(one.high)}"
     return Cell(text(one.value), one.value, note)
 
 
