@@ -508,6 +508,12 @@ def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Pat
         ),
         ("The machine's speed changed", (made_up.PICKLE,), {"drifting_round": 4}, "round 4 (+2"),
         ("Noise", (made_up.PICKLE,), {"noise": 0.3}, "`pickle` ("),
+        (
+            "Noise",
+            (made_up.PICKLE,),
+            {"noise": 0.3},
+            "Medians cannot show differences of that size",
+        ),
         ("Unattributed time", (made_up.PICKLE,), {"unattributed": 0.08}, "`pickle` (8.0 %)"),
         ("Local mode", (made_up.PICKLE,), {"local_mode": True}, "no network"),
         ("Uncommitted changes", (made_up.PICKLE,), {"dirty": True}, "uncommitted changes"),
