@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special  # not scipy.stats, whose import takes a second
 
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric as metric_named
@@ -22,6 +23,8 @@ from serde_lab.runs.model import MeasuredCell, Run
 PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
 FEWEST_VALUES = 6
 """Fewer values give no interval: even the range of five holds the median with a chance of only 94 %."""
+_TAIL = 0.025
+"""The chance of a miss on each side of an interval of 95 %."""
 _RESAMPLES = 2000
 _LEAST_BLOCKS = 4
 
@@ -145,7 +148,7 @@ def _with_shares(
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval; `low` and `high` are None where it is of fewer than five values."""
+    """A value with its 95 % interval; `low` and `high` are None where it is of fewer than six values."""
 
     value: float
     low: float | None = None
@@ -182,6 +185,11 @@ def _block(batches: int, period: int) -> int:
     return length if batches >= _LEAST_BLOCKS * length else 1
 
 
+def _pieces(series: Sequence[Sequence[float]], period: int) -> int:
+    """How many blocks the series have in all."""
+    return sum(-(-len(one) // _block(len(one), period)) for one in series)
+
+
 def _percentile(q: float) -> Callable[[Floats], Floats]:
     return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
 
@@ -190,16 +198,40 @@ _MEDIAN = _percentile(50)
 
 
 def percentile_of(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
-    """The percentile `q` of all values; `period` as in `resampled`."""
-    pooled = [value for one in series for value in one]
+    """The percentile `q` of all values; `period` as in `resampled`.
+
+    The interval is no narrower than the one from ranks, which is exact for independent values: near an end
+    of few values, resamples know too little of what lies beyond.
+    """
+    pooled = sorted(value for one in series for value in one)
     value = float(np.percentile(pooled, q))
     if len(pooled) < FEWEST_VALUES:
         return Estimate(value)
-    return Estimate(value, *_bounds(resampled(series, period, _percentile(q))))
+    low, high = _bounds(resampled(series, period, _percentile(q)), _pieces(series, period))
+    first, last = _ranks(len(pooled), q / 100)
+    return Estimate(value, min(low, pooled[first]), max(high, pooled[last]))
 
 
-def _bounds(values: Floats, among: int = 1) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5 / among, 100 - 2.5 / among])
+def _ranks(count: int, share: float) -> tuple[int, int]:
+    """The places, from 0, of the ordered values between which a percentile of 50 or more lies with a chance
+    of 95 %.
+
+    Where all values lie below it too often, the other side gets what is left of the 5 %.
+    """
+    above = max(_TAIL, share**count)
+    # by place, the chance that the percentile lies below the value there
+    chances = special.bdtr(np.arange(count), count, share)
+    first = int((chances <= 2 * _TAIL - above).sum()) - 1
+    last = int((1 - chances > above).sum())
+    return max(0, first), min(last, count - 1)
+
+
+def _bounds(values: Floats, pieces: int, among: int = 1) -> tuple[float, float]:
+    """The interval of resamples of so many pieces, expanded for their number (Hesterberg 2015): few pieces
+    resample with too small a spread, and know it badly."""
+    reach = math.sqrt(pieces / (pieces - 1)) * special.stdtrit(pieces - 1, 1 - _TAIL / among)
+    tail = 100 * float(special.ndtr(-reach))
+    low, high = np.percentile(values, [tail, 100 - tail])
     return float(low), float(high)
 
 
@@ -237,4 +269,5 @@ def compared(
         resampled(side, period, statistic, seed)
         for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
     ]
-    return Estimate(value, *_bounds(how(*drawn), among))
+    pieces = min(_pieces(side, period) for side, period in zip(sides, periods, strict=True))
+    return Estimate(value, *_bounds(how(*drawn), pieces, among))

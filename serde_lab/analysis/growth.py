@@ -123,23 +123,27 @@ class Growth:
 
     @property
     def fits_memory(self) -> bool | None:
-        """Whether every worker stayed below `worker_memory_mb`; None if not known."""
+        """Whether every worker stayed below `worker_memory_mb`; None if not known of them all."""
         peak = self.peak_worker_bytes
-        return None if peak is None or self.missing else peak <= self.worker_memory_bytes
+        if peak is not None and peak > self.worker_memory_bytes:
+            return False
+        known = not self.missing and all(point.peak_worker_rss_bytes for point in self.points)
+        return True if known and peak is not None else None
 
     @property
     def verdict(self) -> str:
         """In words: whether cost grows linearly and memory stays within its limit."""
+        return self._of_cost + (", exceeds worker_memory_mb" if self.fits_memory is False else "")
+
+    @property
+    def _of_cost(self) -> str:
         if self.missing:
             return f"no timing at {', '.join(f'{value:g}' for value in self.missing)}"
         if self.fit is None:
             return f"{len(self.points)} points, too few for a curve ({FEWEST_POINTS})"
         if self.is_straight is None:
             return "not decided"
-        words = "linear" if self.is_straight else "more than linear"
-        if self.fits_memory is False:
-            words += ", exceeds worker_memory_mb"
-        return words
+        return "linear" if self.is_straight else "more than linear"
 
     def to_json(self) -> dict[str, Any]:
         step = self.last_step

@@ -68,7 +68,7 @@ class Share:
     @property
     def percent(self) -> str:
         """In whole per cent."""
-        return _with_minus(f"{100 * self.value:.0f} %")
+        return _with_minus(f"{100 * self.value:z.0f} %")
 
     @property
     def range(self) -> str:

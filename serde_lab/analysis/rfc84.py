@@ -219,7 +219,7 @@ def rfc84_json(
 
 def percentage(share: float) -> str:
     """A change in per cent, one decimal, with its sign."""
-    return f"{100 * share:+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return f"{100 * share:+z.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 _WRITE = ("from_arrow", "encode")

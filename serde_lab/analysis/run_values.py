@@ -137,13 +137,18 @@ class ArmValues:
                 cost[number] = 1e6 * (serde + fsum(metadata)) / rows
         return cost
 
-    def slot_s(self, serde: bool = False) -> float:
-        """The slot seconds of all phases, or of SerDe's alone."""
-        return fsum(
-            times["wall_s"]
-            for name, times in self.phases.items()
-            if not serde or phases.is_serde(name)
-        )
+    def slot_s_saved_by(self, other: ArmValues, *, serde: bool) -> list[float]:
+        """How many slot seconds less `other` takes in each common round: in all phases, or in SerDe's alone.
+
+        Phases add up to the whole in a round; their medians need not.
+        """
+
+        def spent(values: CellValues) -> float:
+            times = values.phases.items()
+            return fsum(time.wall_s for name, time in times if not serde or phases.is_serde(name))
+
+        common = self.rounds.keys() & other.rounds.keys()
+        return [spent(self.rounds[n]) - spent(other.rounds[n]) for n in sorted(common)]
 
     def wins_against(self, other: ArmValues) -> tuple[int, int]:
         """The number of common rounds in which this arm was faster, and of all common rounds."""

@@ -26,6 +26,7 @@ from serde_lab.analysis.cell_values import (
     ratio_of_means,
     ratio_of_medians,
 )
+from serde_lab.analysis.ratios import outward
 from serde_lab.measure.metrics import DRIVER_PREFIX
 
 MATTERS = 1.1
@@ -129,14 +130,20 @@ class SizeDifference:
     ratio: Estimate
 
     @property
+    def shown(self) -> tuple[float, float] | None:
+        """The interval's ends with two decimals, rounded away from each other; they decide."""
+        low, high = self.ratio.low, self.ratio.high
+        return None if low is None or high is None else outward(low, high, 2)
+
+    @property
     def matters(self) -> bool:
         """Whether the whole interval is at `MATTERS` or above."""
-        return self.ratio.low is not None and self.ratio.low >= MATTERS
+        return self.shown is not None and self.shown[0] >= MATTERS
 
     @property
     def undecided(self) -> bool:
         """Whether the interval holds `MATTERS`, or is missing."""
-        return not self.matters and (self.ratio.high is None or self.ratio.high >= MATTERS)
+        return not self.matters and (self.shown is None or self.shown[1] >= MATTERS)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "matters": self.matters, "undecided": self.undecided}

@@ -22,7 +22,7 @@ from serde_lab.gate.change_points import ChangePoint, find_change_points, find_c
 from serde_lab.gate.compare.comparability import arms_differ, instruments_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
-from serde_lab.gate.compare.verdict import Verdict, direction
+from serde_lab.gate.compare.verdict import Verdict, changed, direction
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.directory import list_runs, load_run
 
@@ -235,7 +235,7 @@ def _steps(
     elif min(values, default=0) <= 0:
         return []
     elif kind.kind == "compressed":
-        found = tuple(s for s in find_changes(values) if abs(s.ratio - 1) > 0.005)
+        found = tuple(s for s in find_changes(values) if changed(s.after / s.before) > 0.005)
     else:
         found = find_change_points(values)
     return [

@@ -90,11 +90,6 @@ def as_decided(value: float | None) -> str:
     return count(value) if value == int(value) else rounded_text("seconds", value)
 
 
-def span(low: float, high: float) -> str:
-    """A range in one unit: 3.10 to 3.35."""
-    return f"{number(low)} to {number(high)}"
-
-
 def between(low: float, high: float) -> str:
     """A range in short form: 3.10–3.35."""
     return f"{number(low)}–{number(high)}"

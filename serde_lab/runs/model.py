@@ -206,8 +206,11 @@ class Run:
         return worst([*statuses, 0 if measured else 1])
 
     def unchecked(self, arm: str) -> str:
-        """Why the figures of an arm cannot be trusted: rounds without a check; "" if all were checked."""
-        checked = {check.cell for check in self.checks}
+        """Why the figures of an arm cannot be trusted: rounds without a check; "" if all were checked.
+
+        A check that could not be made is none.
+        """
+        checked = {check.cell for check in self.checks if check.passed is not None}
         rounds = [
             str(cell.round)
             for cell in self.cells

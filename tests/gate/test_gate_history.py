@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.change_points import find_change_points, find_changes
+from serde_lab.gate.compare.evidence import side_values
 from serde_lab.gate.compare.sides import Quantity
-from serde_lab.gate.compare.verdict import Verdict
-from serde_lab.gate.history import ScenarioHistory, Series, acknowledge, acknowledged, history
+from serde_lab.gate.compare.verdict import Verdict, judge_compressed
+from serde_lab.gate.history import (
+    HistoryPoint,
+    ScenarioHistory,
+    Series,
+    _steps,
+    acknowledge,
+    acknowledged,
+    history,
+)
 from serde_lab.gate.statistics import wilson
 from tests.gate.made_up_sides import log_normal, write_run
 
@@ -91,6 +100,16 @@ def unacknowledged(found: ScenarioHistory) -> set[str]:
         for step in one.steps
         if step.acknowledgement is None and step.verdict is Verdict.SLOWER
     }
+
+
+@pytest.mark.parametrize(("grown", "steps"), [(1_004_600, 0), (1_005_400, 1)])
+def test_compressed_bytes_are_a_step_where_the_gate_sees_a_change(grown: int, steps: int) -> None:
+    """Both ratios are 1.005 with three decimals; the gate allows 0.5 %."""
+    sizes = (1_000_000.0, float(grown))
+    points = [HistoryPoint(f"r{n}", "t", size, (size,), 0) for n, size in enumerate(sizes)]
+    assert len(_steps(points, "avro", Quantity("table_bytes"), ())) == steps
+    verdict = judge_compressed(*(side_values({1: size}) for size in sizes), 0.005, "lower").verdict
+    assert (verdict is Verdict.SLOWER) == bool(steps)
 
 
 def test_history_finds_steps_of_times_and_bytes(tmp_path: Path) -> None:

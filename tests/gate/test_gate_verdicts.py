@@ -432,6 +432,22 @@ def test_every_inequality_is_the_one_that_its_data_says() -> None:
                 assert ("does not hold" in one.text) != one.holds
 
 
+def test_a_mean_over_arms_counts_each_cell_once_though_commits_are_shown() -> None:
+    """The second commit takes a hundredth of the cell, and doubles."""
+    parts = {"seconds": 1.0, "seconds #1": 0.99, "seconds #2": 0.01}
+    sides = [
+        side(label, arm("avro", {name: [s * v for v in STEADY] for name, s in of.items()}))
+        for label, of in (
+            ("a", parts),
+            ("b", {"seconds": 1.01, "seconds #1": 0.99, "seconds #2": 0.02}),
+        )
+    ]
+    by_commit = compare_sides(*sides, CompareOptions(by=frozenset({"commit"})))
+    assert len([row for row in by_commit.rows if row.evidence]) == len(parts)
+    assert by_commit.geometric_means() == compare_sides(*sides).geometric_means()
+    assert by_commit.geometric_means() == {"seconds": 1.01}
+
+
 def test_arms_that_all_move_one_way_are_pointed_out() -> None:
     names = "abcdef"
     before = side("a", *(arm(name, {"seconds": STEADY}) for name in names))

@@ -18,7 +18,9 @@ from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page
 from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.writer import RunWriter
 from tests.report import made_up_run as made_up
+from tests.runs.made_up_runs import begin, end, header, whole_cell
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -154,7 +156,30 @@ def test_what_is_saved_is_laid_to_serde(apart: Page) -> None:
     cost = re.search(r"costs ([\d.]+) µs of CPU per record in `pickle` and 0\.2\d+ µs", said(apart))
     assert cost is not None
     assert float(cost[1]) == pytest.approx(expected, rel=0.05)
-    assert re.search(r"SerDe accounts for 9\d % of the saved slot time", said(apart))
+    assert re.search(
+        r"SerDe accounts for 9\d % \(95 % interval 9\d to 9\d %\) of the saved slot time",
+        said(apart),
+    )
+
+
+def test_what_is_saved_is_counted_round_by_round(tmp_path: Path) -> None:
+    """Idle slots take 6 of the reference's 10 s in every round, each time for another reason: the median of
+    each reason is 0."""
+    idle = ("idle.driver", "idle.stage_tail", "idle.scheduler")
+    with RunWriter.create(tmp_path, header()) as writer:
+        for number, why in enumerate(idle, 1):
+            of_arms = {"pickle": {"map.encode": 4.0, why: 6.0}, "arrow": {"map.encode": 1.0}}
+            for arm, phases in of_arms.items():
+                cell = f"r{number:02d}-{arm}"
+                begin(writer, cell)
+                for phase, seconds in phases.items():
+                    writer.sample(cell, "phase_wall_s", seconds, commit=1, phase=phase)
+                writer.sample(cell, "seconds", sum(phases.values()) + number / 10, commit=1)
+                writer.sample(cell, "rows", 100, commit=1)
+                end(writer, cell)
+        writer.finish("complete")
+    # 3 s of SerDe of 9 s in all
+    assert "SerDe accounts for 33 % " in said(run_page(load_run(writer.path)))
 
 
 def test_serde_that_takes_more_saves_nothing(tmp_path: Path) -> None:
@@ -177,6 +202,39 @@ def test_two_rounds_cannot_decide(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, made_up.ARROW), rounds=2)
     assert "too few rounds to decide" in said(page)
     assert page.answer.figure_about.endswith("not decided")
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "figure", "words"),
+    [
+        # slower in every common round, and it lacks the slow ones
+        (
+            [10, 20, 20, 20, 10.1, 10.2],
+            [12, 0, 0, 0, 12.1, 12.3],
+            "1.201×",
+            "`pickle` was faster in every one of 3 rounds",
+        ),
+        # faster in every common round, and it lacks the fast ones
+        (
+            [10, 10, 10, 10, 20, 20.1, 20.2],
+            [0, 0, 0, 0, 16, 16.1, 16.3],
+            "1.246×",
+            "medians of 3 rounds and of 7 rounds). `arrow` was faster in every one of 3 rounds",
+        ),
+    ],
+)
+def test_who_is_faster_is_decided_in_rounds_that_both_have(
+    tmp_path: Path, reference: list[float], other: list[float], figure: str, words: str
+) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        for number, pair in enumerate(zip(reference, other, strict=True), 1):
+            for arm, seconds in zip(("pickle", "arrow"), pair, strict=True):
+                if seconds:
+                    whole_cell(writer, f"r{number:02d}-{arm}", [seconds])
+        writer.finish("complete")
+    page = run_page(load_run(writer.path))
+    assert page.answer.figure == figure
+    assert words in said(page)
 
 
 def test_a_control_never_wins(tmp_path: Path) -> None:
@@ -210,6 +268,24 @@ def test_a_run_without_a_floor_has_no_multiples(apart: Page) -> None:
 def test_every_arm_right_is_said_with_the_number_of_checks(ladder: Page) -> None:
     assert "all 162 checks of contents passed" in said(ladder)
     assert "No contents were checked" not in said(ladder)
+
+
+@pytest.mark.parametrize("rounds", [(3,), (1, 2, 3, 4, 5, 6)])
+def test_an_arm_that_raised_is_not_called_right(tmp_path: Path, rounds: tuple[int, ...]) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, replace(made_up.ARROW, fails_in=rounds)))
+    assert "Every measured cell wrote the right table: all " in said(page)
+
+
+def test_checks_that_could_not_be_made_are_not_called_passed(tmp_path: Path) -> None:
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), state="running")
+    checks = path / "checks.jsonl"
+    checks.write_text(checks.read_text().replace('"passed": true', '"passed": null'))
+    page = run_page(load_run(path))
+    assert "Unchecked: `pickle`" in said(page)
+    assert section(page, "checks").blocks[0] == Sentence(
+        "No check of contents could be made.", "bad"
+    )
+    assert row(table(page, "arms"), "pickle")["checks"].text == "none made"
 
 
 def test_a_wrong_arm_shows_no_timing_anywhere(tmp_path: Path) -> None:
@@ -432,6 +508,12 @@ def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Pat
         ),
         ("The machine's speed changed", (made_up.PICKLE,), {"drifting_round": 4}, "round 4 (+2"),
         ("Noise", (made_up.PICKLE,), {"noise": 0.3}, "`pickle` ("),
+        (
+            "Noise",
+            (made_up.PICKLE,),
+            {"noise": 0.3},
+            "Medians cannot show differences of that size",
+        ),
         ("Unattributed time", (made_up.PICKLE,), {"unattributed": 0.08}, "`pickle` (8.0 %)"),
         ("Local mode", (made_up.PICKLE,), {"local_mode": True}, "no network"),
         ("Uncommitted changes", (made_up.PICKLE,), {"dirty": True}, "uncommitted changes"),

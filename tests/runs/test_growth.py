@@ -110,6 +110,21 @@ def test_a_worker_beyond_its_memory_is_said() -> None:
     assert one.verdict == "linear, exceeds worker_memory_mb"
 
 
+def test_a_worker_beyond_its_memory_is_said_though_cost_is_not_decided() -> None:
+    noise = dict(zip(VALUES, (1.0, 0.3, 1.4, 0.6, 1.2), strict=True))
+    (one,) = growth(summary(lambda n: 3 * noise[n], peak_mb=1025), CONTENT)
+    assert one.verdict == "not decided, exceeds worker_memory_mb"
+    (one,) = growth(summary(lambda n: 2 + 8 * n, peak_mb=1025, wrong_at=10.0), CONTENT)
+    assert one.verdict == "no timing at 10, exceeds worker_memory_mb"
+
+
+def test_a_peak_that_is_not_known_is_not_called_within_the_limit() -> None:
+    found = summary(lambda n: 2 + 8 * n)
+    found["arms"][-1]["peak_worker_rss_bytes"] = None
+    (one,) = growth(found, CONTENT)
+    assert one.fits_memory is None
+
+
 def test_noise_that_leaves_k_open_decides_nothing() -> None:
     noise = dict(zip(VALUES, (1.0, 0.3, 1.4, 0.6, 1.2), strict=True))
     (one,) = growth(summary(lambda n: 3 * noise[n]), CONTENT)

@@ -10,6 +10,8 @@ import pytest
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.analysis.hudi_steps import STEPS, TWO_STEPS, Share, hudi_steps
+from serde_lab.report.page import Sentence, Table
+from serde_lab.report.run.beside_hudi import steps_blocks
 from serde_lab.runs.model import MeasuredCell, Sample
 
 SECONDS = {
@@ -107,6 +109,27 @@ def test_a_share_of_one_round_or_of_nothing_has_no_interval() -> None:
     assert Share.of([0.5], [2.0]) == Share(0.25)
     assert Share(0.25).range == ""
     assert Share.of([0.5, -0.5], [1.0, -1.0]) == Share(0.0)
+
+
+def test_a_share_of_next_to_nothing_has_no_sign() -> None:
+    assert Share(-0.003).percent == "0 %"
+
+
+@pytest.mark.parametrize(("ours", "shares"), [(4.0, True), (20.0, False), (24.0, False)])
+def test_only_an_arm_that_is_faster_has_a_factor_to_divide(
+    monkeypatch: pytest.MonkeyPatch, ours: float, shares: bool
+) -> None:
+    monkeypatch.setitem(SECONDS, "ours", ours)
+    found = hudi_steps(arms(), CONTENT, timed())
+    assert found is not None
+    sentence, table = steps_blocks(found)
+    assert isinstance(sentence, Sentence)
+    assert isinstance(table, Table)
+    words = "is faster than" if shares else "is not shown to be faster than"
+    assert sentence.text.startswith(f"`ours` {words} `slow`: ")
+    assert ("of this factor" in sentence.text.lower()) == shares
+    cells = [dict(zip([c.key for c in table.columns], r, strict=True)) for r in table.rows]
+    assert [cell["share"].value is not None for cell in cells] == [shares] * len(cells)
 
 
 def test_frames_that_cross_as_bytes_are_a_step_of_their_own() -> None:

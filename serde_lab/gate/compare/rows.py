@@ -138,10 +138,14 @@ class Comparison:
         )
 
     def geometric_means(self) -> dict[str, float]:
-        """The geometric mean of the ratios of each metric with statistics, over rows with enough rounds."""
+        """The geometric mean of the ratios of each metric with statistics, over rows with enough rounds.
+
+        Rows of single commits are left out, since those of the whole cells hold them.
+        """
         logs: dict[str, list[float]] = {}
         for row in self.rows:
-            if row.evidence is not None and row.evidence.testable and row.ratio:
+            tested = row.evidence is not None and row.evidence.testable
+            if tested and row.ratio and not row.quantity.commit:
                 logs.setdefault(row.metric.name, []).append(math.log(row.ratio))
         return {name: rounded_ratio(math.exp(sum(v) / len(v))) for name, v in logs.items()}
 

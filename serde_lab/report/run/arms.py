@@ -282,8 +282,39 @@ def _checks(arm: ArmValues) -> Cell:
         text = f"{notation.count(failed)} of {notation.count(times)} failed"
         return Cell(text, text, tone="bad")
     not_made = sum(check.get("not_made", 0) for check in checks)
+    if not_made == times:
+        return Cell("none made", "none", tone="warn")
     note = f"{notation.count(not_made)} not made" if not_made else ""
     return Cell(f"{notation.count(times - not_made)} passed", "passed", note, tone="good")
+
+
+def checks_sentences(facts: RunValues) -> tuple[Sentence, ...]:
+    """Whether every arm is right, as far as it was checked; nothing if the alarms say which is not."""
+    checks = facts.run.checks
+    if not checks:
+        return (
+            Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
+        )
+    if any(check.failed for check in checks) or any(arm.unchecked for arm in facts.arms):
+        return ()
+    passed = [check for check in checks if check.passed]
+    said = f"{_right(facts)}: all {notation.count(len(passed))} checks of contents passed."
+    not_made = sorted({check.name for check in checks if check.passed is None})
+    if not_made:
+        said += f" Not made here: {notation.listed(not_made)}."
+    return (Sentence(said, "good"),)
+
+
+def _right(facts: RunValues) -> str:
+    whole = all(arm.rounds and not arm.summary["error"] for arm in facts.arms)
+    every = "Every arm" if whole else "Every measured cell"
+    if facts.exchange == "none":
+        return f"{every} returned every record"
+    if facts.content.get("queries"):
+        return f"{every} wrote the right tables, and every query had the right answer"
+    if facts.content.get("dataset"):
+        return f"{every} wrote the right tables"
+    return f"{every} wrote the right table"
 
 
 def checks_section(facts: RunValues) -> Section:
@@ -306,6 +337,8 @@ def checks_section(facts: RunValues) -> Section:
         names = notation.listed(sorted({check.name for check in passed}))
         blocks.append(
             Sentence(f"All {notation.count(len(passed))} checks passed: {names}.", "good")
+            if passed
+            else Sentence("No check of contents could be made.", "bad")
         )
         not_made = [check for check in checks if check.passed is None]
         if not_made:

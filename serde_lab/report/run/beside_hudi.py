@@ -23,6 +23,7 @@ from serde_lab.analysis.rfc84 import (
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
+    MISSING,
     Block,
     Card,
     Cards,
@@ -89,7 +90,7 @@ def peers_section(facts: RunValues) -> Section | None:
             )
         blocks.append(Table("times-faster", caption, columns, rows))
     if facts.derived.hudi_steps is not None:
-        blocks += _steps(facts.derived.hudi_steps)
+        blocks += steps_blocks(facts.derived.hudi_steps)
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
     several = bool(facts.run.header.settings.get("sessions"))
     said = _ISOLATED if isolated else _SEVERAL if several else _SHARED
@@ -97,17 +98,25 @@ def peers_section(facts: RunValues) -> Section | None:
     return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
 
 
-def _steps(found: HudiSteps) -> tuple[Block, ...]:
-    """The sentence that says which step gives how much of the whole, and its table."""
-    parts = (
-        f"{one.share.percent} ({one.share.range or 'one round'}) is {one.name} ({_times(one.ratio)})"
-        for one in found.steps
-    )
+def steps_blocks(found: HudiSteps) -> tuple[Block, ...]:
+    """The sentence that says which step gives how much of the whole, and its table.
+
+    A whole that is not shown to be above 1 has no parts to speak of: its shares are of next to nothing.
+    """
     whole = found.whole
-    text = (
-        f"{notation.named(whole.arm)} is faster than {notation.named(whole.against)}:"
-        f" {_times(whole.ratio)}. Of this factor, on a logarithmic scale, {', '.join(parts)}."
-    )
+    names = notation.named(whole.arm), notation.named(whole.against)
+    faster = whole.ratio.value > 1 and (whole.ratio.decided or not whole.ratio.range)
+    if faster:
+        parts = (
+            f"{one.share.percent} ({one.share.range or 'one round'}) is {one.name} ({_times(one.ratio)})"
+            for one in found.steps
+        )
+        text = (
+            f"{names[0]} is faster than {names[1]}: {_times(whole.ratio)}. Of this factor, on a"
+            f" logarithmic scale, {', '.join(parts)}."
+        )
+    else:
+        text = f"{names[0]} is not shown to be faster than {names[1]}: {_times(whole.ratio)}."
     columns = (
         *text_columns("step", "arm", "against"),
         Column("times", "times faster"),
@@ -122,7 +131,7 @@ def _steps(found: HudiSteps) -> tuple[Block, ...]:
             Cell(one.against, one.against),
             Cell(one.ratio.text, one.ratio.value),
             Cell(one.ratio.range or notation.NOTHING, one.ratio.range),
-            Cell(one.share.percent, one.share.value, note=one.share.range),
+            Cell(one.share.percent, one.share.value, note=one.share.range) if faster else MISSING,
             Cell(one.about or "all of these", one.about),
         )
         for one in (*found.steps, whole)

@@ -147,8 +147,8 @@ def _noise(facts: RunValues) -> Iterator[tuple[str, str]]:
         yield (
             "Noise",
             f"Rounds spread by more than {notation.percent(WIDE_SPREAD)} of their median in"
-            f" {notation.listed(noisy)}. This run cannot show differences of that size."
-            + _without_drift(facts),
+            f" {notation.listed(noisy)}. Medians cannot show differences of that size; what ratios show,"
+            " their intervals say." + _without_drift(facts),
         )
     cold = [
         f"{notation.named(arm.name)} ({notation.ratio(factor)})"

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb
+from math import comb, inf
+from statistics import fmean
 
+from serde_lab.analysis.hudi_steps import Share
 from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
-from serde_lab.report.run.arms import arms_section, checks_section, floor_sentences
+from serde_lab.report.run.arms import (
+    arms_section,
+    checks_section,
+    checks_sentences,
+    floor_sentences,
+)
 from serde_lab.report.run.beside_hudi import fairness_section, peers_section, rfc84_section
 from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.codec import codec_headline, codec_section
@@ -139,7 +146,7 @@ def answer(facts: RunValues) -> Answer:
             *sentences,
             *ways_sentences(facts),
             *floor_sentences(facts),
-            *_correctness(facts),
+            *checks_sentences(facts),
         ),
     )
 
@@ -156,11 +163,25 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
         return special
     # an arm with its own table settings does different work
     alike = [arm for arm in facts.strategies if not arm.table]
-    candidates = _comparable(facts, sorted(alike, key=lambda arm: arm.seconds or 0.0))
+    candidates = _comparable(facts, _fastest_first(alike, facts.reference))
     if not candidates:
         return notation.NOTHING, "no valid timing", ()
     figure, about, sentences = _of_formats(facts, candidates, of_all=len(candidates) == len(alike))
     return figure, about, (*sentences, *columns_sentences(candidates, alike))
+
+
+def _fastest_first(arms: list[ArmValues], reference: ArmValues | None) -> list[ArmValues]:
+    """The arms by their ratio to the reference, or else to the first of them, over common rounds.
+
+    Medians would rank them wrongly where an arm lacks the slow rounds.
+    """
+    anchor = reference if reference in arms else next(iter(arms), None)
+
+    def ratio(arm: ArmValues) -> float:
+        found = anchor and paired_ratio(arm.seconds_by_round, anchor.seconds_by_round)
+        return found.value if found else inf
+
+    return sorted(arms, key=ratio)
 
 
 def _of_formats(
@@ -240,8 +261,8 @@ def _pair(
     first, second = notation.named(best.name), notation.named(reference.name)
     text = (
         f"{first} wrote {_written(best)}; {second}{named} took"
-        f" {notation.seconds(reference.seconds)} (medians of"
-        f" {notation.plural(len(best.rounds), 'round')}). {first} {_won(wins, rounds)}"
+        f" {notation.seconds(reference.seconds)} ({_medians_of(best, reference)})."
+        f" {first} {_won(wins, rounds)}"
     )
     if factor is not None and factor.range:
         interval = f"(95 % interval {factor.range}{factor.chosen})"
@@ -249,7 +270,7 @@ def _pair(
     if rounds < FEWEST_ROUNDS:
         text += ", but that is too few rounds to decide"
     sentences = [Sentence(text + ".")]
-    if factor is not None and factor.decided and rounds >= FEWEST_ROUNDS:
+    if factor is not None and factor.decided and factor.value > 1 and rounds >= FEWEST_ROUNDS:
         about = f"faster end to end: {first} against {second}, at least {factor.at_least} times"
         sentences += _saved(best, reference)
     else:
@@ -280,6 +301,11 @@ def _times(factor: Ratio | None) -> str:
     return notation.NOTHING if factor is None else f"{factor.text}×"
 
 
+def _medians_of(one: ArmValues, other: ArmValues) -> str:
+    counts = dict.fromkeys(len(arm.rounds) for arm in (one, other))
+    return f"medians of {' and of '.join(notation.plural(n, 'round') for n in counts)}"
+
+
 def _written(arm: ArmValues) -> str:
     return f"{notation.count(arm.rows)} rows in {notation.seconds(arm.seconds)}"
 
@@ -295,7 +321,7 @@ def _won(wins: int, rounds: int) -> str:
 
 
 def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
-    """Say how much of the saved time is SerDe's; phases sum up to the whole, so shares add up."""
+    """Say how much of the saved time is SerDe's: the share of a mean over rounds."""
     if not best.phases or not reference.phases:
         return []
     costs = [
@@ -304,18 +330,19 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
     text = f"SerDe ({SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
-    saved = reference.slot_s() - best.slot_s()
-    serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
-    if saved > 0 and reference.kind == "strategy":
-        share = serde / saved
-        if share < 0:
-            text += f"SerDe saves nothing: it takes {notation.seconds(-serde)} more slot time."
-        elif share > 1.005:
-            more = notation.seconds(serde - saved)
+    saved, serde = (reference.slot_s_saved_by(best, serde=one) for one in (False, True))
+    if sum(saved) > 0 and reference.kind == "strategy":
+        share = Share.of(serde, saved)
+        if share.value < 0:
+            more = notation.seconds(-fmean(serde))
+            text += f"SerDe saves nothing: it takes {more} more slot time."
+        elif share.value > 1.005:
+            more = notation.seconds(fmean(serde) - fmean(saved))
             text += f"SerDe saves more slot time than the whole write; everything else takes {more} more."
         else:
-            rest = "" if share > 0.995 else "; the rest is less waiting, writing and idling"
-            text += f"SerDe accounts for {notation.percent(share)} of the saved slot time{rest}."
+            rest = "" if share.value > 0.995 else "; the rest is less waiting, writing and idling"
+            interval = f" (95 % interval {share.range})" if share.range else ""
+            text += f"SerDe accounts for {share.percent}{interval} of the saved slot time{rest}."
     return [Sentence(text.strip())] if text else []
 
 
@@ -340,32 +367,6 @@ def _cause(facts: RunValues, best: ArmValues, reference: ArmValues) -> str:
         f"The two arms differ in {notation.plural(len(found), 'factor')}, {names}, so this"
         f" does not compare formats by themselves: {where}."
     )
-
-
-def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
-    checks = facts.run.checks
-    if not checks:
-        return (
-            Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
-        )
-    if any(check.failed for check in checks) or any(arm.unchecked for arm in facts.arms):
-        return ()
-    passed = [check for check in checks if check.passed]
-    said = f"{_right(facts)}: all {notation.count(len(passed))} checks of contents passed."
-    not_made = sorted({check.name for check in checks if check.passed is None})
-    if not_made:
-        said += f" Not made here: {notation.listed(not_made)}."
-    return (Sentence(said, "good"),)
-
-
-def _right(facts: RunValues) -> str:
-    if facts.exchange == "none":
-        return "Every arm returned every record"
-    if facts.content.get("queries"):
-        return "Every arm wrote the right tables, and every query had the right answer"
-    if facts.content.get("dataset"):
-        return "Every arm wrote the right tables"
-    return "Every arm wrote the right table"
 
 
 def _alarms(facts: RunValues) -> tuple[Sentence, ...]:

@@ -76,7 +76,7 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     sentences = tuple(
         Sentence(
             f"{_TYPES[one.table_type].capitalize()}, {notation.count(one.rows)} rows a batch:"
-            f" {notation.named(one.slowest)} takes {_times(one.ratio)} as long as"
+            f" {notation.named(one.slowest)} takes {_times(one)} as long as"
             f" {notation.named(one.fastest)}{_doubt(one)}."
         )
         for one in found.differences
@@ -112,11 +112,12 @@ def _arms(found: Streams) -> list[StreamOfArm]:
     return [one for _, _, arms in _groups(found) for one in arms]
 
 
-def _times(ratio: Estimate) -> str:
-    words = f"{notation.number(ratio.value)} times"
-    if ratio.low is None or ratio.high is None:
+def _times(one: SizeDifference) -> str:
+    words = f"{notation.number(one.ratio.value)} times"
+    if one.shown is None:
         return words
-    return f"{words} ({notation.span(ratio.low, ratio.high)})"
+    low, high = one.shown
+    return f"{words} ({low:.2f} to {high:.2f})"
 
 
 def _latency_table(found: Streams) -> Table:
@@ -157,7 +158,8 @@ def _estimate(one: Estimate | None, text: Callable[[float], str] = notation.seco
         return MISSING
     note = ""
     if one.low is not None and one.high is not None:
-        note = notation.between(one.low, one.high)
+        # each end with its own unit: the value may be in milliseconds, and an end in seconds
+        note = f"{text(one.low)} to {text(one.high)}"
     return Cell(text(one.value), one.value, note)
 
 

@@ -1,6 +1,7 @@
 """Shows where the time goes: phases by stage, with idle and unattributed time; SerDe and merging per record.
 
-Seconds are slot seconds divided by the number of slots, so that an arm's parts add up to its wall time.
+Seconds are slot seconds divided by the number of slots, so that an arm's parts add up to its wall time in
+each round. Medians of parts add up to about its median.
 """
 
 from __future__ import annotations

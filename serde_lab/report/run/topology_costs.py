@@ -221,7 +221,7 @@ def _saved(ratio: Ratio) -> Cell:
 
 
 def _hundredths(share: float) -> str:
-    return f"{100 * share:.0f}".replace("-", "\u2212")
+    return f"{100 * share:z.0f}".replace("-", "\u2212")
 
 
 def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
