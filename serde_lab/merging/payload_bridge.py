@@ -56,7 +56,9 @@ class RecordPayload:
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """The stored record `current` after the merge with this one; None deletes it."""
+        """The stored record `current` after the merge with this one; None deletes it. It may be `current`
+        itself, changed.
+        """
         raise NotImplementedError
 
     def get_insert_value(self, properties: Mapping[str, str]) -> Datum | None:
@@ -233,7 +235,9 @@ class AvroRecordMerger(RecordMerger):
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, table.properties)
-            older_kept[row] = result is current
+            # a payload may give back the very record that it was given, with other values
+            same = result is current and bridge.encoded_datum(current) == current_avro[row]
+            older_kept[row] = same
             results.append(result)
         return bridge.merged(results, newer, older_kept)
 
@@ -291,7 +295,7 @@ class _Bridge:
         self, results: list[Datum | None], like: pa.RecordBatch, older_kept: npt.NDArray[np.bool_]
     ) -> Merged:
         deleted = np.array([result is None for result in results], np.bool_)
-        datums = [self._encoded_datum(result) for result in results if result is not None]
+        datums = [self.encoded_datum(result) for result in results if result is not None]
         rows = self._codec.decode(pa.array(datums, pa.binary()), "payload")
         number = np.cumsum(~deleted) - 1
         if deleted.any():
@@ -300,7 +304,7 @@ class _Bridge:
         made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
         return Merged(made, deleted if deleted.any() else None, older_kept)
 
-    def _encoded_datum(self, datum: Datum) -> bytes:
+    def encoded_datum(self, datum: Datum) -> bytes:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, self._avro, datum)
         return out.getvalue()

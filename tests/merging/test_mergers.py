@@ -431,6 +431,27 @@ def test_a_payload_class_of_the_users() -> None:
     assert result.older_kept.tolist() == [True, False]
 
 
+class Sum(RecordPayload):
+    """A user's payload that adds to the stored record in place, as many do."""
+
+    def combine_and_get_update_value(
+        self, current: dict[str, Any], properties: Mapping[str, str]
+    ) -> dict[str, Any]:
+        current["a"] += self.decode(self.avro)["a"]
+        return current
+
+
+def test_a_payload_may_give_back_the_stored_record_with_other_values() -> None:
+    rules = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=f"{HERE}:Sum")
+    combiner = rules.combiner(SCHEMA)
+    assert combiner is not None
+    older, newer = batch([(9.0, 1, "x"), (9.0, 2, None)]), batch([(1.0, 3, "y"), (1.0, 0, "y")])
+    result = combiner.combine(older, newer, np.zeros(2, np.bool_))
+    assert same(result.rows, batch([(9.0, 4, "x"), (9.0, 2, None)]))
+    assert result.older_kept is not None
+    assert result.older_kept.tolist() == [False, True]
+
+
 @pytest.mark.parametrize("name", ["no.Such", "serde_lab.records.schema:RecordSchema", "a.b:C"])
 def test_a_payload_class_that_is_none_is_refused(name: str) -> None:
     combiner = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=name).combiner(SCHEMA)
