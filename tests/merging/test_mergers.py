@@ -452,12 +452,41 @@ def test_a_payload_may_give_back_the_stored_record_with_other_values() -> None:
     assert result.older_kept.tolist() == [False, True]
 
 
-@pytest.mark.parametrize("name", ["no.Such", "serde_lab.records.schema:RecordSchema", "a.b:C"])
-def test_a_payload_class_that_is_none_is_refused(name: str) -> None:
-    combiner = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=name).combiner(SCHEMA)
-    assert combiner is not None
-    with pytest.raises(OptionError, match="payload class"):
-        combiner.combine(batch([(1.0, 1, "x")]), batch([(1.0, 1, "x")]), np.array([True]))
+class Insertable(RecordPayload):
+    """A user's payload that would change what is inserted."""
+
+    def get_insert_value(self, properties: Mapping[str, str]) -> dict[str, Any] | None:
+        return {**self.decode(self.avro), "a": 1}
+
+
+class OwnDeletes(RecordPayload):
+    """A user's payload with a mark of its own for deletes, which rows of new keys may have, too."""
+
+    def is_delete(self, datum: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
+        return datum["b"] == "?"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *(
+            (name, "payload class")
+            for name in ("no.Such", f"{RecordSchema.__module__}:RecordSchema")
+        ),
+        ("a.b:C", "payload class"),
+        (
+            f"{HERE}:Insertable",
+            "get_insert_value of its own: the lab does not call it for rows of new",
+        ),
+        (f"{HERE}:OwnDeletes", "is_delete of its own"),
+    ],
+)
+def test_a_payload_class_that_cannot_be_followed_is_refused_before_it_merges(
+    name: str, says: str
+) -> None:
+    rules = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=name)
+    with pytest.raises(OptionError, match=says):
+        rules.combiner(SCHEMA)
 
 
 @dataclass
