@@ -246,7 +246,8 @@ def _check_there(
     first = min(times.values(), default="")
     _check_history(table, option, time, first)
     archived = [time_of(instant) for instant in earlier]
-    if archived and min(archived) <= time < max(first, *archived):
+    # files of archived writes count from when these began
+    if archived and min(one.time for one in earlier) <= time < max(first, *archived):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived: its files may be"
             " gone"

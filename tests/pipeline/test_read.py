@@ -363,6 +363,19 @@ def test_an_archived_write_may_have_completed_after_an_active_one(
     assert changes(table, third.completion).num_rows == 0
 
 
+def test_changes_until_a_time_at_which_an_archived_write_went_on_are_refused(
+    tmp_path: Path,
+) -> None:
+    off = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    table = LabTable(tmp_path, off)
+    first, *_ = [table.upsert([("a", n, n, 0.0)]) for n in range(3)]
+    assert first.instant < first.completion
+    assert archive(table.table, 1, 1) is not None
+    with pytest.raises(OptionError, match="was archived: its files may be gone"):
+        changes(table, "0", first.instant)
+    assert changes(table, "0", str(int(first.instant) - 1)).num_rows == 0
+
+
 def test_time_travel_leaves_out_what_was_requested_later_and_completed_first(
     tmp_path: Path,
 ) -> None:
