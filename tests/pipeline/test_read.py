@@ -147,7 +147,9 @@ def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
         ("000", "000"),
     ):
         assert parse_read_options({"as.of.instant": text}).as_of == expected
-    for wrong in ("yesterday", "2024-13-01", "20240506070809123456"):
+    # a blank time, or digits of another script, would be taken for the latest rows
+    other = "20240506".translate({ord(str(n)): chr(0xFF10 + n) for n in range(10)})
+    for wrong in ("yesterday", "2024-13-01", "20240506070809123456", "", " ", other):
         with pytest.raises(OptionError, match=r"as\.of\.instant is .*, expected yyyy"):
             parse_read_options({"as.of.instant": wrong})
 
