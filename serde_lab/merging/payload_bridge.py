@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec, check_maps
 from serde_lab.avro.schema import arrow_to_avro
-from serde_lab.errors import DataError
+from serde_lab.errors import DataError, OptionError
 from serde_lab.merging.merger import (
     MODEL,
     PAYLOAD_STRATEGY,
@@ -32,6 +32,8 @@ from serde_lab.merging.merger import (
 )
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import DELETE, IS_DELETED, is_list, values_at
+
+_CLASS = "hoodie.compaction.payload.class"
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]
@@ -56,18 +58,23 @@ class RecordPayload:
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """The stored record `current` after the merge with this one; None deletes it."""
+        """The stored record `current` after the merge with this one; None deletes it. It may be `current`
+        itself, changed.
+        """
         raise NotImplementedError
 
     def get_insert_value(self, properties: Mapping[str, str]) -> Datum | None:
-        """The record to store if none is stored yet; None for a delete."""
+        """The record, as Hudi stores it if none is stored yet; None for a delete.
+
+        Rows of new keys are stored as they come, so a class of the user's cannot have its own.
+        """
         if not self.avro:
             return None
         datum = self.decode(self.avro)
         return None if self.is_delete(datum, properties) else datum
 
     def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
-        """Whether a datum is marked as a delete."""
+        """Whether a datum is marked as a delete; not for a class of the user's to change, either."""
         return datum.get(IS_DELETED) is True
 
 
@@ -214,7 +221,15 @@ def load_payload(name: str) -> type[RecordPayload]:
     """One of Hudi's classes by its Java name, or a user's as package.module:Class. Raises OptionError."""
     if name in HUDIS:
         return HUDIS[name]
-    return named_class(name, RecordPayload, f"payload class is {name!r}", HUDIS)
+    found = named_class(name, RecordPayload, f"payload class is {name!r}", HUDIS)
+    for method in ("get_insert_value", "is_delete"):
+        if getattr(found, method) not in {getattr(known, method) for known in HUDIS.values()}:
+            raise OptionError(
+                f"payload class is {name!r}, which has a {method} of its own: the lab does not call it for"
+                " rows of new keys, and stores them as they come",
+                hint="hoodie.payload.delete.field marks deletes; change other values before the write",
+            )
+    return found
 
 
 class AvroRecordMerger(RecordMerger):
@@ -223,17 +238,23 @@ class AvroRecordMerger(RecordMerger):
     strategy_id = PAYLOAD_STRATEGY
     phase = "payload"
 
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Loads the payload class."""
+        load_payload(properties[_CLASS])
+
     def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Calls `combineAndGetUpdateValue` of the newer record."""
         bridge = _Bridge(newer.schema, table.schema.ordering)
-        payload_class = load_payload(table.properties["hoodie.compaction.payload.class"])
+        payload_class = load_payload(table.properties[_CLASS])
         results: list[Datum | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         current_avro = bridge.encoded(older)
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, table.properties)
-            older_kept[row] = result is current
+            # a payload may give back the very record that it was given, with other values
+            same = result is current and bridge.encoded_datum(current) == current_avro[row]
+            older_kept[row] = same
             results.append(result)
         return bridge.merged(results, newer, older_kept)
 
@@ -242,7 +263,7 @@ class AvroRecordMerger(RecordMerger):
     ) -> Merged:
         """Calls `preCombine`, as Hudi does for records of one batch."""
         bridge = _Bridge(newer.schema, table.schema.ordering)
-        payload_class = load_payload(table.properties["hoodie.compaction.payload.class"])
+        payload_class = load_payload(table.properties[_CLASS])
         before = bridge.payloads(older, payload_class)
         after = bridge.payloads(newer, payload_class)
         results: list[Datum | None] = []
@@ -291,7 +312,7 @@ class _Bridge:
         self, results: list[Datum | None], like: pa.RecordBatch, older_kept: npt.NDArray[np.bool_]
     ) -> Merged:
         deleted = np.array([result is None for result in results], np.bool_)
-        datums = [self._encoded_datum(result) for result in results if result is not None]
+        datums = [self.encoded_datum(result) for result in results if result is not None]
         rows = self._codec.decode(pa.array(datums, pa.binary()), "payload")
         number = np.cumsum(~deleted) - 1
         if deleted.any():
@@ -300,7 +321,7 @@ class _Bridge:
         made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
         return Merged(made, deleted if deleted.any() else None, older_kept)
 
-    def _encoded_datum(self, datum: Datum) -> bytes:
+    def encoded_datum(self, datum: Datum) -> bytes:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, self._avro, datum)
         return out.getvalue()

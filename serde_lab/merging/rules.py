@@ -196,18 +196,20 @@ class MergeRules:
 
         `in_log`: the entries come from a log; `partial`: some of them lack columns. `on_records`: the caller
         has `records`; a combiner with a `serde` is to be given them, any other one Arrow batches. Raises
-        OptionError if no implementation fits.
+        OptionError if no implementation fits, or not these settings.
         """
         if partial and self.mode is not MergeMode.CUSTOM:
             return PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
         merger = self._merger()
         if merger is not None:
+            properties = self.properties(schema)
+            merger.check(properties)
             serde = None
             if self.records is not None and self.records.record_type in types_of(merger):
                 serde = self.records.bind(schema)
                 if not on_records:
                     merger, serde = ConvertingMerger(merger, serde), None
-            return MergerCombiner(merger, schema, self.properties(schema), in_log, serde)
+            return MergerCombiner(merger, schema, properties, in_log, serde)
         if self.partial_update is None:
             return None
         return PartialUpdateCombiner(self.partial_update, self.unavailable)

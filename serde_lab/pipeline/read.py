@@ -246,7 +246,8 @@ def _check_there(
     first = min(times.values(), default="")
     _check_history(table, option, time, first)
     archived = [time_of(instant) for instant in earlier]
-    if archived and min(archived) <= time < max(first, *archived):
+    # files of archived writes count from when these began
+    if archived and min(one.time for one in earlier) <= time < max(first, *archived):
         raise OptionError(
             f"{option} is {time}, and the timeline before {first} was archived: its files may be"
             " gone"
@@ -286,12 +287,13 @@ def _data_columns(table: HoodieTable, as_of: str) -> tuple[str, ...]:
 
 
 def _time(reader: OptionReader, key: str) -> str:
-    """An instant time: digits as given, or a date with or without a time of day, in UTC.
+    """An instant time: digits as given, or a date with or without a time of day, in UTC; "" if it is not set.
 
     As in Hudi, digits are compared as text, and a time of day without milliseconds is the end of its second.
     """
     text = reader.text(key, "")
-    if not text or re.fullmatch(r"\d{1,14}|\d{17}", text):
+    # other digits than these come after all of them, as text
+    if not reader.given(key) or re.fullmatch(r"[0-9]{1,14}|[0-9]{17}", text):
         return text
     for form, milliseconds in _DATES.items():
         try:

@@ -431,12 +431,62 @@ def test_a_payload_class_of_the_users() -> None:
     assert result.older_kept.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("name", ["no.Such", "serde_lab.records.schema:RecordSchema", "a.b:C"])
-def test_a_payload_class_that_is_none_is_refused(name: str) -> None:
-    combiner = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=name).combiner(SCHEMA)
+class Sum(RecordPayload):
+    """A user's payload that adds to the stored record in place, as many do."""
+
+    def combine_and_get_update_value(
+        self, current: dict[str, Any], properties: Mapping[str, str]
+    ) -> dict[str, Any]:
+        current["a"] += self.decode(self.avro)["a"]
+        return current
+
+
+def test_a_payload_may_give_back_the_stored_record_with_other_values() -> None:
+    rules = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=f"{HERE}:Sum")
+    combiner = rules.combiner(SCHEMA)
     assert combiner is not None
-    with pytest.raises(OptionError, match="payload class"):
-        combiner.combine(batch([(1.0, 1, "x")]), batch([(1.0, 1, "x")]), np.array([True]))
+    older, newer = batch([(9.0, 1, "x"), (9.0, 2, None)]), batch([(1.0, 3, "y"), (1.0, 0, "y")])
+    result = combiner.combine(older, newer, np.zeros(2, np.bool_))
+    assert same(result.rows, batch([(9.0, 4, "x"), (9.0, 2, None)]))
+    assert result.older_kept is not None
+    assert result.older_kept.tolist() == [False, True]
+
+
+class Insertable(RecordPayload):
+    """A user's payload that would change what is inserted."""
+
+    def get_insert_value(self, properties: Mapping[str, str]) -> dict[str, Any] | None:
+        return {**self.decode(self.avro), "a": 1}
+
+
+class OwnDeletes(RecordPayload):
+    """A user's payload with a mark of its own for deletes, which rows of new keys may have, too."""
+
+    def is_delete(self, datum: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
+        return datum["b"] == "?"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *(
+            (name, "payload class")
+            for name in ("no.Such", f"{RecordSchema.__module__}:RecordSchema")
+        ),
+        ("a.b:C", "payload class"),
+        (
+            f"{HERE}:Insertable",
+            "get_insert_value of its own: the lab does not call it for rows of new",
+        ),
+        (f"{HERE}:OwnDeletes", "is_delete of its own"),
+    ],
+)
+def test_a_payload_class_that_cannot_be_followed_is_refused_before_it_merges(
+    name: str, says: str
+) -> None:
+    rules = MergeRules(MergeMode.CUSTOM, PAYLOAD_STRATEGY, payload_class=name)
+    with pytest.raises(OptionError, match=says):
+        rules.combiner(SCHEMA)
 
 
 @dataclass

@@ -147,7 +147,9 @@ def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
         ("000", "000"),
     ):
         assert parse_read_options({"as.of.instant": text}).as_of == expected
-    for wrong in ("yesterday", "2024-13-01", "20240506070809123456"):
+    # a blank time, or digits of another script, would be taken for the latest rows
+    other = "20240506".translate({ord(str(n)): chr(0xFF10 + n) for n in range(10)})
+    for wrong in ("yesterday", "2024-13-01", "20240506070809123456", "", " ", other):
         with pytest.raises(OptionError, match=r"as\.of\.instant is .*, expected yyyy"):
             parse_read_options({"as.of.instant": wrong})
 
@@ -361,6 +363,19 @@ def test_an_archived_write_may_have_completed_after_an_active_one(
     with pytest.raises(OptionError, match="was archived: its files may be gone"):
         changes(table, "000", second.completion)
     assert changes(table, third.completion).num_rows == 0
+
+
+def test_changes_until_a_time_at_which_an_archived_write_went_on_are_refused(
+    tmp_path: Path,
+) -> None:
+    off = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    table = LabTable(tmp_path, off)
+    first, *_ = [table.upsert([("a", n, n, 0.0)]) for n in range(3)]
+    assert first.instant < first.completion
+    assert archive(table.table, 1, 1) is not None
+    with pytest.raises(OptionError, match="was archived: its files may be gone"):
+        changes(table, "0", first.instant)
+    assert changes(table, "0", str(int(first.instant) - 1)).num_rows == 0
 
 
 def test_time_travel_leaves_out_what_was_requested_later_and_completed_first(
