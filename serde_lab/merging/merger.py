@@ -136,10 +136,6 @@ class RecordMerger(ABC):
     phase: ClassVar[str] = "merge"
     """The phase to which its time is assigned."""
 
-    def check(self, properties: Mapping[str, str]) -> None:
-        """Raise OptionError for a table's merge settings that this merger cannot follow."""
-        return
-
     @abstractmethod
     def merge(self, older: Rows, newer: Rows, table: MergedTable) -> Merged:
         """Merge record i of `older` with record i of `newer`, which have equal keys and equal columns.

@@ -238,10 +238,6 @@ class AvroRecordMerger(RecordMerger):
     strategy_id = PAYLOAD_STRATEGY
     phase = "payload"
 
-    def check(self, properties: Mapping[str, str]) -> None:
-        """Loads the payload class."""
-        load_payload(properties[_CLASS])
-
     def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Calls `combineAndGetUpdateValue` of the newer record."""
         bridge = _Bridge(newer.schema, table.schema.ordering)

@@ -202,14 +202,13 @@ class MergeRules:
             return PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
         merger = self._merger()
         if merger is not None:
-            properties = self.properties(schema)
-            merger.check(properties)
+            self.check_payload()
             serde = None
             if self.records is not None and self.records.record_type in types_of(merger):
                 serde = self.records.bind(schema)
                 if not on_records:
                     merger, serde = ConvertingMerger(merger, serde), None
-            return MergerCombiner(merger, schema, properties, in_log, serde)
+            return MergerCombiner(merger, schema, self.properties(schema), in_log, serde)
         if self.partial_update is None:
             return None
         return PartialUpdateCombiner(self.partial_update, self.unavailable)
@@ -217,6 +216,21 @@ class MergeRules:
     def check_merger(self) -> None:
         """Raises OptionError, naming the strategy, if no implementation fits."""
         self._merger()
+
+    def check_payload(self) -> None:
+        """Raises OptionError for a payload class that is missing, or whose methods would not all be called.
+
+        It counts for inserts, too, which merge nothing: the class decides what is stored of a row.
+        """
+        if self.strategy != PAYLOAD_STRATEGY:
+            return
+        from serde_lab.merging.payload_bridge import (
+            AvroRecordMerger,
+            load_payload,
+        )  # brings fastavro
+
+        if isinstance(self._merger(), AvroRecordMerger):
+            load_payload(self.payload_class or self._payload_of_mode())
 
     def _merger(self) -> RecordMerger | None:
         """The implementation that fits; None if its rule is just to choose one of two rows."""

@@ -467,6 +467,18 @@ def test_a_payload_class_of_the_users_merges_and_is_read(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert"])
+@pytest.mark.parametrize("name", ["tests.merging.test_mergers:Insertable", "com.acme.Payload"])
+def test_a_payload_class_that_cannot_be_followed_is_refused_before_anything_is_written(
+    name: str, operation: str, tmp_path: Path
+) -> None:
+    options = {"hoodie.datasource.write.payload.class": name}
+    table = LabTable(tmp_path, options, LONGEST_SCHEMA)
+    with pytest.raises(OptionError, match="payload class"):
+        table.write(operation, longest([("x", 1, "xx")]))
+    assert not table.path.exists()
+
+
 LONGEST_SCHEMA = pa.schema(
     [("k", pa.string()), ("n", pa.int64()), ("ts", pa.int64()), ("b", pa.string())]
 )

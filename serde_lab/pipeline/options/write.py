@@ -263,6 +263,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
 
 def check_records(schema: RecordSchema, options: WriteOptions) -> None:
     """Raises OptionError, or whatever a merger raises, for rows that the write cannot merge."""
+    options.table.merge_rules.check_payload()
     if not options.operation.merges:
         return
     table = options.table
