@@ -362,6 +362,23 @@ def test_a_clean_that_dies_anywhere_is_taken_up(
     pytest.fail("the clean never got to its end")
 
 
+@pytest.mark.parametrize("states", [("requested",), ("requested", "inflight")])
+def test_a_clean_without_a_plan_is_removed(local: Storage, states: tuple[str, ...]) -> None:
+    """Where timeline files are written in place, a writer may die before the plan is in its file."""
+    writer = PlainWriter(local, COW, SMALL)
+    for ts in range(1, 5):
+        writer.upsert([row("a", ts)])
+    timeline = writer.table.timeline()
+    begun = timeline.new_instant("clean")
+    for state in states:
+        local.put_new(timeline.path(replace(begun, state=state)), b"")
+    as_of = parse_read_options({"as.of.instant": begun.time})
+    assert plan_read(writer.table, as_of).read().num_rows == 1
+    assert recover(writer.table).cleaned == ()
+    assert timeline.pending() == ()
+    assert clean(writer.table, 1) is not None
+
+
 @pytest.mark.slow
 def test_archiving_moves_old_instants_and_changes_no_row(storage: Storage) -> None:
     writer = PlainWriter(storage, COW, SMALL)

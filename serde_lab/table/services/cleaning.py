@@ -65,15 +65,25 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
 
 
 def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
-    """Finish every clean that was planned and not completed, ours or another writer's."""
+    """Finish every clean that was planned and not completed, ours or another writer's.
+
+    One whose plan is empty has deleted nothing, and is removed: its writer died before the plan was there.
+    """
     done = []
-    for pending in table.timeline().pending():
-        if pending.action == CLEAN:
-            timeline = table.timeline()
-            if pending.state == "requested":
-                content = timeline.read(pending) if timeline.layout_version == 1 else b""
-                pending = timeline.create_inflight(pending, content)
-            done.append(_execute(table, pending))
+    timeline = table.timeline()
+    for pending in timeline.pending():
+        if pending.action != CLEAN:
+            continue
+        requested = replace(pending, state="requested")
+        plan = timeline.read(requested)
+        if not plan:
+            timeline.delete(replace(pending, state="inflight"))
+            timeline.delete(requested)
+            continue
+        if pending.state == "requested":
+            content = plan if timeline.layout_version == 1 else b""
+            pending = timeline.create_inflight(pending, content)
+        done.append(_execute(table, pending))
     return tuple(done)
 
 
@@ -81,12 +91,16 @@ def earliest_kept_by(table: HoodieTable, clean: Instant) -> str:
     """The earliest write whose files are all there in spite of `clean`, which may be pending.
 
     A clean that keeps versions of files, as Apache Hudi's can, states none; then only the latest is sure.
+    One without a plan has deleted nothing: "".
     """
     timeline = table.timeline()
     if not clean.is_completed:
         # it may delete at any moment, or have died after it did
         clean = replace(clean, state="requested")
-    stated = read_single(timeline.read(clean), table.storage.describe(timeline.path(clean)))
+    content = timeline.read(clean)
+    if not content and not clean.is_completed:
+        return ""
+    stated = read_single(content, table.storage.describe(timeline.path(clean)))
     kept = stated.get("earliestCommitToRetain") or _earliest_planned(stated)
     return str(kept or stated.get("lastCompletedCommitTimestamp") or "")
 
