@@ -90,11 +90,16 @@ def other_work(run: Run) -> tuple[str, ...]:
     )
 
 
-def disturbed_cells(run: Run) -> list[tuple[float, MeasuredCell]]:
-    """The measured cells beside which other processes took more than `MOST_OF_OTHERS`, with their share."""
-    measured = [cell for cell in run.cells if not cell.warmup]
-    shares = [(share, cell) for cell in measured for share in _values(cell, "others_share")]
-    return [(share, cell) for share, cell in shares if share > MOST_OF_OTHERS]
+def disturbed_cells(run: Run) -> list[tuple[float, str, int]]:
+    """The share of other processes, the arm and the round of each measured cell beside which they took more
+    than `MOST_OF_OTHERS`."""
+    shares = [
+        (share, cell.arm, cell.round)
+        for cell in run.cells
+        if not cell.warmup
+        for share in _values(cell, "others_share")
+    ]
+    return [one for one in shares if one[0] > MOST_OF_OTHERS]
 
 
 def _values(cell: MeasuredCell, metric: str) -> list[float]:

@@ -6,7 +6,6 @@ No outlier is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from statistics import median
 
 from serde_lab.analysis.drift import (
@@ -108,13 +107,13 @@ def _rounds(facts: RunValues) -> Iterator[tuple[str, str]]:
             f"{notation.listed(list(signs))}: this run cannot be quoted.",
         )
     elif disturbed := disturbed_cells(facts.run):
-        share, worst = max(disturbed, key=itemgetter(0))
+        share, arm, number = max(disturbed)
         measured = sum(not cell.warmup for cell in facts.run.cells)
         yield (
             "Other work in some cells",
             f"In {len(disturbed)} of {notation.plural(measured, 'cell')} other processes took more than"
             f" {notation.percent(MOST_OF_OTHERS)} of the cores, at most {notation.percent(share)}"
-            f" ({notation.named(worst.arm)}, round {worst.round}). The run counts as quiet, since that is not"
+            f" ({notation.named(arm)}, round {number}). The run counts as quiet, since that is not"
             " so in the median cell of any arm, but these cells widen or shift its ratios.",
         )
     if facts.drift:
