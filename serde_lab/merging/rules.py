@@ -224,10 +224,8 @@ class MergeRules:
         """
         if self.strategy != PAYLOAD_STRATEGY:
             return
-        from serde_lab.merging.payload_bridge import (
-            AvroRecordMerger,
-            load_payload,
-        )  # brings fastavro
+        # imported here, because it brings fastavro
+        from serde_lab.merging.payload_bridge import AvroRecordMerger, load_payload
 
         if isinstance(self._merger(), AvroRecordMerger):
             load_payload(self.payload_class or self._payload_of_mode())
