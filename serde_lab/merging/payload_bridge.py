@@ -242,16 +242,16 @@ class AvroRecordMerger(RecordMerger):
         """Calls `combineAndGetUpdateValue` of the newer record."""
         bridge = _Bridge(newer.schema, table.schema.ordering)
         payload_class = load_payload(table.properties[_CLASS])
-        results: list[Datum | None] = []
+        results: list[bytes | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         current_avro = bridge.encoded(older)
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, table.properties)
+            datum = None if result is None else bridge.encoded_datum(result)
             # a payload may give back the very record that it was given, with other values
-            same = result is current and bridge.encoded_datum(current) == current_avro[row]
-            older_kept[row] = same
-            results.append(result)
+            older_kept[row] = result is current and datum == current_avro[row]
+            results.append(datum)
         return bridge.merged(results, newer, older_kept)
 
     def pre_combine(
@@ -262,13 +262,13 @@ class AvroRecordMerger(RecordMerger):
         payload_class = load_payload(table.properties[_CLASS])
         before = bridge.payloads(older, payload_class)
         after = bridge.payloads(newer, payload_class)
-        results: list[Datum | None] = []
+        results: list[bytes | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         for row, (old, new) in enumerate(zip(before, after, strict=True)):
             kept = new.pre_combine(old, table.properties)
             older_kept[row] = kept is old
             # keep the whole record: the merge with the stored one decides whether it is a delete
-            results.append(kept.decode(kept.avro))
+            results.append(bridge.encoded_datum(kept.decode(kept.avro)))
         return bridge.merged(results, newer, older_kept)
 
 
@@ -305,10 +305,10 @@ class _Bridge:
         ]
 
     def merged(
-        self, results: list[Datum | None], like: pa.RecordBatch, older_kept: npt.NDArray[np.bool_]
+        self, results: list[bytes | None], like: pa.RecordBatch, older_kept: npt.NDArray[np.bool_]
     ) -> Merged:
         deleted = np.array([result is None for result in results], np.bool_)
-        datums = [self.encoded_datum(result) for result in results if result is not None]
+        datums = [result for result in results if result is not None]
         rows = self._codec.decode(pa.array(datums, pa.binary()), "payload")
         number = np.cumsum(~deleted) - 1
         if deleted.any():
