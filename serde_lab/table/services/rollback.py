@@ -189,8 +189,7 @@ def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
     content = timeline.read(requested)
     if not content:
         # it had not begun: the failed instant still exists, for a new rollback
-        timeline.delete(replace(rollback, state="inflight"))
-        timeline.delete(requested)
+        _take_back(timeline, rollback)
         return []
     plan = read_single(content, where)
     target = plan.get("instantToRollback") or {}
