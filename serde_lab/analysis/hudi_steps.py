@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from serde_lab.analysis.cell_values import Rounds
-from serde_lab.analysis.ratios import Ratio, outward, times_faster, two_sided_t
+from serde_lab.analysis.ratios import Ratio, Share, times_faster
 
 SLOWEST, ONE_EXCHANGE, NATIVE = "hudi_spark", "hudi_one_exchange", "spark_native"
 STEPS = (
@@ -37,50 +35,6 @@ TWO_STEPS = (
     "tasks read the Parquet files themselves, and frames cross Spark's shuffle as bytes",
 )
 """The last two steps in one, for a run without the arm between them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A step's part of the whole; `low` and `high` are its 95 % interval, None for a single round.
-
-    The interval is that of a ratio of two means over rounds, of the logarithms of the step and of the whole
-    (the delta method, Student's t).
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @classmethod
-    def of(cls, step: Sequence[float], whole: Sequence[float]) -> Share:
-        """`step` and `whole`: the logarithms of both ratios, by round."""
-        part, all_ = np.asarray(step), np.asarray(whole)
-        mean = float(all_.mean())
-        if mean == 0:
-            return cls(0.0)
-        value = float(part.mean()) / mean
-        if len(part) < 2:
-            return cls(value)
-        away = (part - value * all_) / mean
-        reach = float(away.std(ddof=1) / np.sqrt(len(part))) * two_sided_t(len(part) - 1)
-        return cls(value, value - reach, value + reach)
-
-    @property
-    def percent(self) -> str:
-        """In whole per cent."""
-        return _with_minus(f"{100 * self.value:z.0f} %")
-
-    @property
-    def range(self) -> str:
-        """The interval in whole per cent, its ends rounded away from each other; "" if there is none."""
-        if self.low is None or self.high is None:
-            return ""
-        low, high = outward(100 * self.low, 100 * self.high, 0)
-        return _with_minus(f"{low:.0f} to {high:.0f} %")
-
-
-def _with_minus(text: str) -> str:
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 @dataclass(frozen=True, slots=True)

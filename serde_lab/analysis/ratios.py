@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special  # not scipy.stats, whose import takes a second
@@ -149,6 +149,50 @@ def outward(low: float, high: float, decimals: int) -> tuple[float, float]:
         round(large) if math.isclose(large, round(large)) else math.ceil(large),
     )
     return ends[0] / unit, ends[1] / unit
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a whole; `low` and `high` are its 95 % interval, None for a single round.
+
+    The interval is that of a ratio of two means over rounds (the delta method, Student's t).
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, part: Sequence[float], whole: Sequence[float]) -> Share:
+        """`part` and `whole`: their values by round, which may be logarithms of ratios."""
+        some, all_ = np.asarray(part), np.asarray(whole)
+        mean = float(all_.mean())
+        if mean == 0:
+            return cls(0.0)
+        value = float(some.mean()) / mean
+        if len(some) < 2:
+            return cls(value)
+        away = (some - value * all_) / mean
+        reach = float(away.std(ddof=1) / np.sqrt(len(some))) * two_sided_t(len(some) - 1)
+        return cls(value, value - reach, value + reach)
+
+    @property
+    def percent(self) -> str:
+        """In whole per cent."""
+        return f"{signed(100 * self.value, 'z.0f')} %"
+
+    @property
+    def range(self) -> str:
+        """The interval in whole per cent, its ends rounded away from each other; "" if there is none."""
+        if self.low is None or self.high is None:
+            return ""
+        low, high = outward(100 * self.low, 100 * self.high, 0)
+        return f"{signed(low, 'z.0f')} to {signed(high, 'z.0f')} %"
+
+
+def signed(value: float, form: Literal["z.0f", "+z.1f"]) -> str:
+    """`value` in Python's format `form`, with a minus sign for the hyphen; what rounds to 0 has none (z)."""
+    return format(value, form).replace("-", "\N{MINUS SIGN}")
 
 
 def _chance(ratio: Ratio, rounds: int) -> float:

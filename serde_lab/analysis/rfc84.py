@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import Ratio, paired_ratio
+from serde_lab.analysis.ratios import Ratio, paired_ratio, signed
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
@@ -219,7 +219,7 @@ def rfc84_json(
 
 def percentage(share: float) -> str:
     """A change in per cent, one decimal, with its sign."""
-    return f"{100 * share:+z.1f} %".replace("-", "\N{MINUS SIGN}")
+    return f"{signed(100 * share, '+z.1f')} %"
 
 
 _WRITE = ("from_arrow", "encode")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.hudi_steps import STEPS, TWO_STEPS, Share, hudi_steps
+from serde_lab.analysis.hudi_steps import STEPS, TWO_STEPS, hudi_steps
+from serde_lab.analysis.ratios import Share
 from serde_lab.report.page import Sentence, Table
 from serde_lab.report.run.beside_hudi import steps_blocks
 from serde_lab.runs.model import MeasuredCell, Sample

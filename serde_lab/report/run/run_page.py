@@ -12,8 +12,7 @@ from itertools import pairwise
 from math import comb, inf
 from statistics import fmean
 
-from serde_lab.analysis.hudi_steps import Share
-from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
+from serde_lab.analysis.ratios import CHANCE, Ratio, Share, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-from serde_lab.analysis.ratios import Ratio, outward, paired_ratio, ratio_of
+from serde_lab.analysis.ratios import Ratio, outward, paired_ratio, ratio_of, signed
 from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
@@ -221,7 +221,7 @@ def _saved(ratio: Ratio) -> Cell:
 
 
 def _hundredths(share: float) -> str:
-    return f"{100 * share:z.0f}".replace("-", "\u2212")
+    return signed(100 * share, "z.0f")
 
 
 def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
