@@ -2,7 +2,8 @@
 
 Also how many times faster an arm is than peers, and than controls that write the table; and how many times
 the floor of the work, the control `work_floor`, each arm takes, by seconds and by CPU time. An arm is
-compared with the floor that writes the same kind of table, from the same rows.
+compared with the floor that writes the same kind of table, from the same rows. And which share of a whole a
+part is.
 """
 
 from __future__ import annotations
