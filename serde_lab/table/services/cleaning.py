@@ -77,8 +77,7 @@ def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
         requested = replace(pending, state="requested")
         plan = timeline.read(requested)
         if not plan:
-            timeline.delete(replace(pending, state="inflight"))
-            timeline.delete(requested)
+            timeline.delete_pending(pending)
             continue
         if pending.state == "requested":
             content = plan if timeline.layout_version == 1 else b""

@@ -189,7 +189,7 @@ def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
     content = timeline.read(requested)
     if not content:
         # it had not begun: the failed instant still exists, for a new rollback
-        _take_back(timeline, rollback)
+        timeline.delete_pending(rollback)
         return []
     plan = read_single(content, where)
     target = plan.get("instantToRollback") or {}
@@ -199,7 +199,7 @@ def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
     if any(i.is_completed and i.time == failed for i in timeline.instants()):
         if table.storage.exists(timeline.path(Instant(failed, action, "inflight"))):
             # it completed before anything of it was deleted
-            _take_back(timeline, rollback)
+            timeline.delete_pending(rollback)
             return []
         raise TableError(
             f"{where}: rolls back instant {failed}, which completed; only the writer that planned "
@@ -265,12 +265,7 @@ def _leave_alone(timeline: Timeline, inflight: Instant, rollback: Instant) -> No
     The writer, whom we took for dead, looks for that file once more: it has its commit, or takes it back.
     """
     timeline.create_inflight(inflight)
-    _take_back(timeline, rollback)
-
-
-def _take_back(timeline: Timeline, rollback: Instant) -> None:
-    timeline.delete(replace(rollback, state="inflight"))
-    timeline.delete(replace(rollback, state="requested"))
+    timeline.delete_pending(rollback)
 
 
 def _plan(storage: Storage, failed: Instant, files: tuple[str, ...]) -> bytes:

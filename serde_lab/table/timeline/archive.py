@@ -201,7 +201,5 @@ def _leave(timeline: Timeline, going: Sequence[Instant]) -> None:
     for instant in sorted(going, key=lambda i: (i.time, i.action)):
         # the pending files first: alone they would look like a write that never completed
         for pending in _PENDING_NAMES.get(instant.action, (instant.action,)):
-            begun = replace(instant, action=pending, completion_time=None)
-            timeline.delete(replace(begun, state="inflight"))
-            timeline.delete(replace(begun, state="requested"))
+            timeline.delete_pending(replace(instant, action=pending))
         timeline.delete(instant)

@@ -92,15 +92,9 @@ class Timeline:
 
     def new_time(self) -> str:
         """A time later than all on the timeline: 17 digits, to the millisecond, in the table's zone."""
-        now = self._now().astimezone(self._zone)
-        latest = max(
-            (max(i.time, i.completion_time or "") for i in self.instants()),
-            default="",
-        )
-        time = format_instant_time(now)
-        if time <= latest:
-            time = following_time(latest)
-        return time
+        now = format_instant_time(self._now().astimezone(self._zone))
+        newest = max((max(i.time, i.completion_time or "") for i in self.instants()), default="")
+        return now if now > newest else following_time(newest)
 
     def new_instant(self, action: str) -> Instant:
         """A new instant, of which nothing is stored yet."""
@@ -169,6 +163,11 @@ class Timeline:
     def delete(self, instant: Instant) -> None:
         """Remove the instant's file for its state; no error if it is gone."""
         self._storage.delete(self.path(instant))
+
+    def delete_pending(self, instant: Instant) -> None:
+        """Remove the instant's inflight file, and then its requested one."""
+        self.delete(replace(instant, state="inflight"))
+        self.delete(replace(instant, state="requested"))
 
     def path(self, instant: Instant) -> str:
         return f"{self.folder}/{instant_name(instant, self.layout_version)}"
