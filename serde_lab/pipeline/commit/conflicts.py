@@ -85,12 +85,8 @@ class ConflictRules:
             for stat in metadata.write_stats
             if not (without_logs and stat.is_log)
         }
-        replaced = {
-            (partition, file_id)
-            for partition, ids in (metadata.replaced_file_ids or {}).items()
-            for file_id in ids
-        }
-        return {(partition, self._group(file_id)) for partition, file_id in written | replaced}
+        touched = written | metadata.replaced_file_groups
+        return {(partition, self._group(file_id)) for partition, file_id in touched}
 
     def _group(self, file_id: str) -> str:
         return str(bucket_of_file_id(file_id)) if self.by_bucket else file_id

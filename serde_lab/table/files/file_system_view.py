@@ -352,8 +352,7 @@ def replaced_file_groups(
         if completion is None:
             continue
         metadata = CommitMetadata.from_bytes(timeline.read(instant), timeline.path(instant))
-        for partition, ids in (metadata.replaced_file_ids or {}).items():
-            found += [(partition, file_id, completion) for file_id in ids]
+        found += [(*group, completion) for group in metadata.replaced_file_groups]
     return found
 
 

@@ -132,12 +132,8 @@ def _lies_by_completion(write: Instant, files: TableFiles) -> bool:
 
 
 def _replaced(timeline: Timeline, instant: Instant) -> set[tuple[str, str]]:
-    metadata = CommitMetadata.from_bytes(timeline.read(instant), timeline.path(instant))
-    return {
-        (partition, file_id)
-        for partition, ids in (metadata.replaced_file_ids or {}).items()
-        for file_id in ids
-    }
+    content, where = timeline.read(instant), timeline.path(instant)
+    return CommitMetadata.from_bytes(content, where).replaced_file_groups
 
 
 def _remove_uncommitted(

@@ -199,17 +199,12 @@ def instant_name(instant: Instant, layout_version: int) -> str:
 
 def parse_instant_name(name: str, layout_version: int) -> Instant | None:
     """The instant that a file name denotes, or None for any other file of the folder."""
-    if layout_version == 1:
-        match = _LAYOUT_1.match(name)
-        if match is None:
-            return None
-        time, action, state = match[1], match[2], match[3]
-        completion = time
-    else:
-        match = _LAYOUT_2.match(name)
-        if match is None:
-            return None
-        time, completion, action, state = match[1], match[2], match[3], match[4]
+    match = (_LAYOUT_1 if layout_version == 1 else _LAYOUT_2).match(name)
+    if match is None:
+        return None
+    # names in layout 1 state no completion time
+    time, *stated, action, state = match.groups()
+    completion = stated[0] if stated else time
     if action in ("inflight", "requested") and state is None:
         action, state = "commit", action
     if action is None:
@@ -340,6 +335,12 @@ class CommitMetadata:
         for stat in sorted(self.write_stats, key=lambda s: (s.partitionPath, s.path)):
             grouped.setdefault(stat.partitionPath, []).append(stat)
         return grouped
+
+    @property
+    def replaced_file_groups(self) -> set[tuple[str, str]]:
+        """(partition path, file id) of the file groups that this commit replaces."""
+        by_partition = self.replaced_file_ids or {}
+        return {(partition, name) for partition, ids in by_partition.items() for name in ids}
 
     def to_bytes(self, layout_version: int) -> bytes:
         """The file's content: JSON in layout 1, an Avro container in layout 2."""

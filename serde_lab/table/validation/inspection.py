@@ -130,10 +130,9 @@ class Inspection:
     def replaced(self) -> dict[tuple[str, str], str]:
         """Replaced file groups: (partition, file id) -> completion time of the replacing instant."""
         return {
-            (partition, file_id): instant.completion_time or instant.time
+            group: instant.completion_time or instant.time
             for instant, metadata in self.commits.items()
-            for partition, ids in (metadata.replaced_file_ids or {}).items()
-            for file_id in ids
+            for group in metadata.replaced_file_groups
         }
 
     @cached_property
