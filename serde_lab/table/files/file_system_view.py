@@ -149,22 +149,23 @@ class FileSystemView:
 
     def latest_file_slices(self, partition_path: str | None = None) -> tuple[FileSlice, ...]:
         """The newest slice of every file group, of one partition or of all, by partition and file id."""
-        return tuple(slices[-1] for slices in self._of(partition_path))
+        return tuple(slices[-1] for slices in self.file_groups(partition_path))
 
     def latest_base_files(self, partition_path: str | None = None) -> tuple[BaseFile, ...]:
         """The newest base file of each file group that has one, as a read-optimised reader takes them."""
         found = []
-        for slices in self._of(partition_path):
+        for slices in self.file_groups(partition_path):
             bases = [s.base_file for s in slices if s.base_file is not None]
             found += bases[-1:]
         return tuple(found)
 
     def file_slices(self) -> tuple[FileSlice, ...]:
         """All slices of all file groups, older ones too, oldest first within a group."""
-        return tuple(slice_ for slices in self._of(None) for slice_ in slices)
+        return tuple(chain.from_iterable(self.file_groups()))
 
-    def _of(self, partition_path: str | None) -> Iterable[list[FileSlice]]:
-        """The file groups of one partition or of all, by partition and file id."""
+    def file_groups(self, partition_path: str | None = None) -> Iterable[Sequence[FileSlice]]:
+        """The file groups of one partition or of all, by partition and file id: each one's slices, oldest
+        first."""
         if partition_path is None:
             return chain.from_iterable(self._groups.values())
         return self._groups.get(partition_path, ())

@@ -19,7 +19,7 @@ from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.storage.data_files import in_partition
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant
 
 CLEAN = "clean"
 POLICY = "KEEP_LATEST_COMMITS"
@@ -111,11 +111,7 @@ def _earliest_planned(plan: dict[str, Any]) -> str:
 def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
     """The first of the last `commits_kept` commits; earlier if a savepoint or a pending instant is older."""
     known = tuple(instants)
-    writes = [
-        i
-        for i in known
-        if i.is_completed and i.action in ("commit", "deltacommit", "replacecommit")
-    ]
+    writes = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
     if len(writes) <= commits_kept:
         return None
     earliest = writes[len(writes) - commits_kept]
@@ -157,10 +153,7 @@ def _removable(view: FileSystemView, earliest: str, begun: str | None) -> list[s
         return begun is None or (completed is not None and completed <= begun)
 
     paths: list[str] = []
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for slice_ in view.file_slices():
-        groups.setdefault((slice_.partition_path, slice_.file_id), []).append(slice_)
-    for slices in groups.values():
+    for slices in view.file_groups():
         needed = [i for i, s in enumerate(slices) if s.base_instant <= earliest and was_seen(s)]
         # the newest slice that the earliest kept commit saw, and all after it, stay
         for slice_ in slices[: needed[-1] if needed else 0]:
