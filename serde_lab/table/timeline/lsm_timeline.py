@@ -67,7 +67,7 @@ class LsmTimeline:
     def instants(self) -> list[ArchivedInstant]:
         """All archived instants, by time; one entry per instant and action."""
         found: dict[tuple[str, str], ArchivedInstant] = {}
-        for name in self._files():
+        for name in self._files(None):
             for row in self._read(name).to_pylist():
                 instant = ArchivedInstant(
                     row["instantTime"],
@@ -84,12 +84,9 @@ class LsmTimeline:
 
         With `among`, files whose names say that they hold none of these times are not read.
         """
-        names = self._files()
-        if among is not None:
-            names = [n for n in names if any(_parts(n)[0] <= t <= _parts(n)[1] for t in among)]
         return {
             (row["instantTime"], row["action"])
-            for name in names
+            for name in self._files(among)
             for row in self._read(name, ["instantTime", "action"]).to_pylist()
         }
 
@@ -97,8 +94,7 @@ class LsmTimeline:
         """When these instants completed, those of them that are archived writes."""
         return {
             row["instantTime"]: row["completionTime"]
-            for name in self._files()
-            if any(_parts(name)[0] <= time <= _parts(name)[1] for time in among)
+            for name in self._files(among)
             for row in self._read(name, ["instantTime", "completionTime", "action"]).to_pylist()
             if row["instantTime"] in among
             and row["action"] in WRITE_ACTIONS
@@ -117,7 +113,7 @@ class LsmTimeline:
         self._drop_old_manifests()
 
     def _merge_layer(self, layer: int) -> bool:
-        names = [name for name in self._files() if _parts(name)[2] == layer]
+        names = [name for name in self._files(None) if _parts(name)[2] == layer]
         if len(names) < FILES_PER_LAYER:
             return False
         oldest = sorted(names)[:FILES_PER_LAYER]
@@ -156,8 +152,12 @@ class LsmTimeline:
             if _NAME.match(file.name) and file.name not in kept:
                 self._storage.delete(file.path)
 
-    def _files(self) -> list[str]:
-        return [entry["fileName"] for entry in self._manifest(self._version())]
+    def _files(self, among: Collection[str] | None) -> list[str]:
+        """The Parquet files that count; with `among`, those whose names span one of these times."""
+        names = [entry["fileName"] for entry in self._manifest(self._version())]
+        if among is None:
+            return names
+        return [n for n in names if any(_parts(n)[0] <= time <= _parts(n)[1] for time in among)]
 
     def _version(self) -> int:
         """The newest manifest's number, 0 if there is none."""
