@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileWriter
@@ -36,7 +35,7 @@ from serde_lab.table.index.hashing_metadata import (
 )
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.read_plan import FileSliceReader
-from serde_lab.table.services.replacing import REPLACE_COMMIT
+from serde_lab.table.services.replacing import REPLACE_COMMIT, requested_content
 from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -312,10 +311,7 @@ def clustering_content(storage: Storage, groups: Sequence[Group]) -> bytes:
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": [],
     }
-    return write_single(
-        hudi_schema("HoodieRequestedReplaceMetadata"),
-        {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": {}, "version": 1},
-    )
+    return requested_content("cluster", plan)
 
 
 def _group(

@@ -13,7 +13,8 @@ timeline until then. A replaced file id must not be used again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.errors import OptionError
@@ -75,13 +76,13 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
     return replaced_by_insert_overwrite(view, paths)
 
 
-def requested_content(operation: str) -> bytes:
-    """The content of a replacecommit's requested file: the operation under Hudi's name, and no plan."""
+def requested_content(operation: str, clustering_plan: Mapping[str, Any] | None = None) -> bytes:
+    """The content of a replacecommit's requested file; `clustering_plan`: of a clustering, in Hudi's form."""
     return write_single(
         hudi_schema("HoodieRequestedReplaceMetadata"),
         {
             "operationType": operation.upper(),
-            "clusteringPlan": None,
+            "clusteringPlan": clustering_plan,
             "extraMetadata": {},
             "version": 1,
         },
