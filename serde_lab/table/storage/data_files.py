@@ -23,13 +23,13 @@ _LOG = re.compile(r"^\.([^._]+)_(\d{14,17})\.log\.(\d+)(?:_(\d+-\d+-\d+))?$")
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 
 
-def write_token(task_partition: int, stage: int, attempt: int = 0) -> str:
-    """`<task partition>-<stage>-<attempt>`.
+def write_token(task_partition: int, stage: int, number: int = 0) -> str:
+    """`<task partition>-<stage>-<number>`.
 
-    Our writers keep the attempt at 0: retries and concurrent attempts write the same name, so one file group
-    never gets two files of one instant.
+    Where Apache Hudi has the task attempt, the lab numbers the files that a task writes one after another for
+    a file group. So all attempts of a task write the same names, and retries add no second file.
     """
-    return f"{task_partition}-{stage}-{attempt}"
+    return f"{task_partition}-{stage}-{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ def place_data_file(
 
     Of several attempts at one path the first wins and the others change nothing, even long after the instant
     completed: attempts of one task write the same rows. Raises ConcurrentWrite, and leaves no file behind, if
-    the instant is no longer inflight; StorageError if the rows are split by their order and the attempts
-    differ: the rest of this task's rows would then be lost or doubled; or if the file is another write's.
+    the instant is no longer inflight. Raises StorageError if the file there is another write's, or if the
+    rows are split by their order and the attempts differ: some rows of this task would be lost or doubled.
     """
     _check_inflight(storage, writing)
     create_partition_metadata(storage, partition_path, writing.instant)
