@@ -39,8 +39,7 @@ UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-
-
+_CHANGE_DATA = "hoodie.table.cdc.enabled"
 _EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 
@@ -158,9 +157,9 @@ class TableConfig:
     def keys_are_where_base_files_say(self) -> bool:
         """Whether a key belongs to the file group whose base file has it, even if a log deletes it there.
 
-        Writers that see Bloom filters alone look so, Apache Hudi's among them. In another file group the key
-        would be there twice as soon as such a writer finds the first. Under a global index a record may have
-        left its partition by such a delete, so logs count there, as they do for an index that covers them.
+        Writers that look into Bloom filters alone, such as Apache Hudi's, still find it there, and would
+        write it a second time if the lab had moved it to another file group. Logs do count for an index that
+        covers them, and under a global index, where a record leaves its partition by such a delete.
         """
         leaves = self.index_is_global and bool(self.partition_fields)
         return self.index_type not in COVERS_LOGS and not leaves
@@ -241,9 +240,10 @@ class TableConfig:
                 f"table {self.name} has the key generator {self.key_generator}; "
                 f"the lab can write {', '.join(KEY_GENERATOR_CLASSES)}"
             )
-        for key in ("hoodie.table.cdc.enabled",):
-            if self.extra.get(key) == "true":
-                raise TableError(f"table {self.name} has {key}=true, which the lab cannot write")
+        if self.extra.get(_CHANGE_DATA) == "true":
+            raise TableError(
+                f"table {self.name} has {_CHANGE_DATA}=true, which the lab cannot write"
+            )
         slashed = self.extra.get(_EXTRACTOR, "").endswith("SlashEncodedDayPartitionValueExtractor")
         if slashed and self.key_generator not in ("TIMESTAMP", "CUSTOM"):
             raise TableError(

@@ -266,9 +266,8 @@ def check_properties(properties: Mapping[str, str], where: str) -> None:
     for key, only in _ONLY_VALUES.items():
         if properties.get(key, only).upper() != only.upper():
             raise TableError(f"{where}: {key} is {properties[key]}; only {only} is supported")
-    for key in ("hoodie.bootstrap.base.path",):
-        if properties.get(key):
-            raise TableError(f"{where}: {key}={properties[key]} is not supported")
+    if bootstrap := properties.get("hoodie.bootstrap.base.path"):
+        raise TableError(f"{where}: hoodie.bootstrap.base.path={bootstrap} is not supported")
     _check_checksum(properties, where)
 
 
@@ -297,8 +296,7 @@ def merge_mode_of(
                 f"{where}: hoodie.record.merge.mode is {stated}; known are {', '.join(MergeMode)}"
             )
         return MergeMode(stated)
-    payload = properties.get("hoodie.compaction.payload.class")
-    strategy = properties.get("hoodie.record.merge.strategy.id", "")
+    payload, strategy = properties.get(PAYLOAD_CLASS), properties.get(STRATEGY_ID, "")
     if version >= 8 and strategy in _STRATEGY_MODES:
         return _STRATEGY_MODES[strategy]
     if payload:
@@ -312,8 +310,8 @@ def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
     """The merge strategy id of CUSTOM, stated or implied by the payload class; "" in other modes."""
     if mode is not MergeMode.CUSTOM:
         return ""
-    stated = properties.get("hoodie.record.merge.strategy.id", "")
-    by_payload = PAYLOAD_STRATEGY if properties.get("hoodie.compaction.payload.class") else ""
+    stated = properties.get(STRATEGY_ID, "")
+    by_payload = PAYLOAD_STRATEGY if properties.get(PAYLOAD_CLASS) else ""
     return stated or by_payload
 
 
