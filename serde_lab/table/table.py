@@ -58,7 +58,7 @@ _NUMBERED_SCHEMA = "latest_schema"
 _BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
 _CREATE_SCHEMA = "hoodie.table.create.schema"
 _FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
-"""Is there until the write that makes the table has completed: the properties that it gives the table."""
+"""The properties that a first write gives the table; the file is there until that write has completed."""
 
 
 class HoodieTable:
@@ -115,8 +115,11 @@ class HoodieTable:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the write that made the table has not completed, nor any other one. A table that somebody
-        else made, where a first writer of ours died, has other properties."""
+        """Whether neither the write that made the table nor any other one has completed.
+
+        A table that somebody else made where a first writer of ours died has other properties, and counts as
+        finished.
+        """
         made = self.storage.get_if_present(_FIRST_WRITE)
         if not made or self._was_written():
             return False
@@ -265,9 +268,9 @@ class HoodieTable:
     def data_schema(self, requested_by: str = "") -> pa.Schema | None:
         """The data columns by the latest write that states a schema; None for an empty table.
 
-        With `requested_by`, as they were before anything was requested later, if any write states them. If
-        none states any at all, those that SQL made the table with, or else those of the newest base file.
-        Raises as `schema_statement`.
+        With `requested_by`, by the latest such write that was requested until then, if there is one. If no
+        write states a schema, the columns with which SQL made the table, or else those of the newest base
+        file. Raises as `schema_statement`.
         """
         stated = self.schema_statement(requested_by)
         if stated is None and requested_by:

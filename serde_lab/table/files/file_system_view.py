@@ -277,10 +277,11 @@ def list_table_files(storage: Storage) -> TableFiles:
 
 
 def instants_to_look_up(files: TableFiles, visibility: Visibility) -> set[str]:
-    """Instants of files on which the active timeline is silent, and whether and when they completed matters.
+    """The instants of files that the active timeline lacks, if it matters whether and when they completed.
 
-    Those of logs older than the timeline, beside a later base file: it says where the logs lie. And those of
-    files younger than its start: archiving went past a savepoint, or went on while the timeline was listed.
+    There are two kinds. Logs that are older than the timeline and than their group's newest base file: the
+    time of completion says on which base file they lie. And files that are not older than the timeline:
+    archiving went past a savepoint, or ran while the timeline was listed.
     """
     newest: dict[tuple[str, str], str] = {}
     for base in files.base_files:
@@ -298,7 +299,7 @@ def instants_to_look_up(files: TableFiles, visibility: Visibility) -> set[str]:
 def check_no_gap(
     files: TableFiles, instants: Iterable[Instant], visibility: Visibility, undone: Undone
 ) -> None:
-    """Raise TableError for a file behind a savepoint of whose instant the active timeline is silent.
+    """Raise TableError for a file behind a savepoint if its instant is not on the active timeline.
 
     Archiving past savepoints (hoodie.archive.beyond.savepoint) leaves such files, and so does a writer that
     died. Apache Hudi 1.2.0 and hudi-rs 0.5.0 leave their rows out in either case. What a restore has undone
@@ -358,10 +359,10 @@ def replaced_file_groups(
 
 
 def late_completions(timeline: Timeline, files: Sequence[Instant]) -> tuple[Instant, ...]:
-    """Completed instants that were rolled back before, among all files of the timeline: their data is gone.
+    """Instants that completed after they were rolled back: their data is gone. `files`: all of the timeline.
 
-    The put of a completed file may be carried out long after it was given up. Nothing else of such an instant
-    is on the timeline, and a rollback names it.
+    A storage may carry out the put of a completed file long after the writer gave it up. Nothing else of such
+    an instant is on the timeline, and a rollback names it.
     """
     begun = {one.time for one in files if not one.is_completed}
     done = [one for one in latest(files) if one.is_completed]

@@ -94,7 +94,7 @@ def read_key_footer(storage: Storage, path: str) -> KeyFooter:
 NOWHERE = -1
 
 _OF_BUCKETS = re.compile(r"000\d{5}-")
-"""How the file ids of up to 100,000 buckets begin, and one of 40,000 random ones."""
+"""The beginning of the file ids of buckets below 100,000; one random id in 40,000 begins like this, too."""
 
 BloomFile = tuple[str, str, str]
 """Partition path, file id, and the path of the newest base file, relative to the table."""

@@ -7,8 +7,7 @@ String hashes come from prefix sums, so that a substring costs as little as a wh
 unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
 
 Hudi stores neither the index nor the number of buckets, and a key that is looked up in the wrong bucket is
-silently duplicated. `check_buckets` refuses a table with
-another index or number of buckets than a write asks for.
+silently duplicated. So `check_buckets` compares the table's file groups with what a write asks for.
 """
 
 from __future__ import annotations
@@ -309,7 +308,7 @@ def slices_by_bucket(
     for one in slices:
         bucket = bucket_of_file_id(one.file_id)
         if bucket >= usual and bucket >= (config.buckets_of(one.partition_path) or usual):
-            # of the random ids that Apache Hudi's clustering gives, one of 43 begins with 8 digits
+            # Apache Hudi's clustering gives random ids, of which one in 43 begins with 8 digits
             raise TableError(f"file id {one.file_id!r} names none of its partition's buckets")
         other = found.setdefault((one.partition_path, bucket), one)
         if other is not one:
@@ -363,6 +362,7 @@ def check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) 
     """Raise TableError if Hudi stored other rules, which it follows, whatever a write asks for."""
 
     def begun() -> Iterator[str]:
+        # a generator, so that the timeline is listed only if there are rules
         yield from (instant.time for instant in table.timeline().pending())
 
     stored = load_hashing_config(table.storage, begun())

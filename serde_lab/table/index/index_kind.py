@@ -57,7 +57,7 @@ class PartitionBucketRule:
         """Read the option. Raises OptionError for a rule without a count, or with an invalid pattern.
 
         A pattern cannot hold `,` or `;`, in Hudi either. Patterns are Java's; syntax that Python reads
-        differently (`\\\\p{...}`, `\\\\Z`, possessive classes, sets in sets) is refused, not guessed.
+        differently (`\\p{...}`, `\\Z`, possessive classes, sets in sets) is refused, not guessed.
         """
         patterns = []
         for rule in expressions.split(";"):

@@ -104,7 +104,7 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
 
 
 def _remove_late_completions(table: HoodieTable) -> None:
-    """Remove them, and all but the last of several completed files of an instant."""
+    """Remove instants that completed after their rollback, and all but the last completed file of any."""
     timeline = table.timeline()
     files = timeline.files()
     counts = set(latest(files))
@@ -262,7 +262,8 @@ def _execute(
 def _leave_alone(timeline: Timeline, inflight: Instant, rollback: Instant) -> None:
     """Take a rollback back that has deleted nothing but the inflight file.
 
-    The writer, whom we took for dead, looks for that file once more: it has its commit, or takes it back.
+    The writer, whom we took for dead, looks for that file once more: its commit stands if the file is there,
+    otherwise it takes the commit back.
     """
     timeline.create_inflight(inflight)
     timeline.delete_pending(rollback)
@@ -339,8 +340,8 @@ class Recovered:
 
 
 def recover(table: HoodieTable) -> Recovered:
-    """Roll back every pending write of a dead writer, and finish every pending clean; what completed too late
-    goes.
+    """Roll back every pending write of a dead writer, finish every pending clean, and remove what completed
+    after it was rolled back.
 
     Of an instant with stored micro-batches only the unfinished batch is undone. Raises TableError for a
     pending instant that only its own writer can finish.

@@ -1,7 +1,7 @@
 """The table's lock, which one writer holds at a time, and the heartbeats of writers that do not hold it.
 
 On a local file system the operating system holds the lock for the process and releases it when the process
-ends, however it ends. In an object store it is a lease that its holder renews; it runs out if
+ends, however it ends. In an object store the lock is a lease, which its holder renews and which runs out if
 the holder dies. A file beside the timeline names the holder.
 
 A writer with optimistic concurrency control holds the lock only while it begins and while it commits. In
@@ -42,7 +42,7 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """How long a writer waits for the lock, and how often its heartbeat is renewed and may fail to be.
+    """How long a writer waits for the lock, how often it renews its heartbeat, and how often it may fail to.
 
     The defaults are Hudi's.
     """
@@ -85,7 +85,7 @@ class Holder:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the time has not run out; of processes that we can see also whether it is there."""
+        """Whether its time has not run out and, if this process can see it, the process still exists."""
         if self.valid_until_epoch_s <= time.time():
             return False
         here = socket.gethostname(), _process_table()
@@ -95,8 +95,8 @@ class Holder:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:
-            return True
+        except PermissionError:  # it exists, and belongs to another user
+            pass
         return True
 
     def to_bytes(self) -> bytes:
