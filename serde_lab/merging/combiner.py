@@ -19,7 +19,6 @@ from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,11 +31,9 @@ from serde_lab.merging.merger import (
     checked,
     together,
 )
-from serde_lab.merging.survivors import EntryHistory, Sources, not_older, sources
+from serde_lab.merging.survivors import EntryHistory, Indices, Mask, Sources, not_older, sources
 from serde_lab.records.schema import RecordSchema, values_at
 
-Mask = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.int64]
 Present = Mapping[str, Mask]
 """For each column that some writers left out, which rows have it."""
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.merging.survivors import not_older
+from serde_lab.merging.survivors import Mask, not_older
 from serde_lab.records.schema import (
     INSTANT_TIME,
     IS_INDEX_RECORD,
@@ -30,7 +29,6 @@ from serde_lab.records.schema import (
     values_at,
 )
 
-Mask = npt.NDArray[np.bool_]
 Kind = TypeVar("Kind")
 
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
@@ -42,6 +40,8 @@ MODEL = "org.apache.hudi.common.model"
 EVENT_TIME_PAYLOAD = f"{MODEL}.DefaultHoodieRecordPayload"
 COMMIT_TIME_PAYLOAD = f"{MODEL}.OverwriteWithLatestAvroPayload"
 """The payload classes whose rules are those of the two simple merge modes."""
+PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+"""The property that names a table's payload class."""
 
 ANY = "*"
 """The record type that means any."""

@@ -24,6 +24,7 @@ from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, OptionError
 from serde_lab.merging.merger import (
     MODEL,
+    PAYLOAD_CLASS,
     PAYLOAD_STRATEGY,
     Merged,
     MergedTable,
@@ -32,8 +33,6 @@ from serde_lab.merging.merger import (
 )
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import DELETE, IS_DELETED, is_list, values_at
-
-_CLASS = "hoodie.compaction.payload.class"
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]
@@ -205,7 +204,7 @@ def comparable(value: Any) -> Any:
     return True, value
 
 
-HUDIS: Mapping[str, type[RecordPayload]] = {
+HUDI_PAYLOADS: Mapping[str, type[RecordPayload]] = {
     f"{MODEL}.{payload.__name__}": payload
     for payload in (
         OverwriteWithLatestAvroPayload,
@@ -219,11 +218,13 @@ HUDIS: Mapping[str, type[RecordPayload]] = {
 
 def load_payload(name: str) -> type[RecordPayload]:
     """One of Hudi's classes by its Java name, or a user's as package.module:Class. Raises OptionError."""
-    if name in HUDIS:
-        return HUDIS[name]
-    found = named_class(name, RecordPayload, f"payload class is {name!r}", HUDIS)
+    if name in HUDI_PAYLOADS:
+        return HUDI_PAYLOADS[name]
+    found = named_class(name, RecordPayload, f"payload class is {name!r}", HUDI_PAYLOADS)
     for method in ("get_insert_value", "is_delete"):
-        if getattr(found, method) not in {getattr(known, method) for known in HUDIS.values()}:
+        if getattr(found, method) not in {
+            getattr(known, method) for known in HUDI_PAYLOADS.values()
+        }:
             raise OptionError(
                 f"payload class is {name!r}, which has a {method} of its own: the lab does not call it for"
                 " rows of new keys, and stores them as they come",
@@ -241,7 +242,7 @@ class AvroRecordMerger(RecordMerger):
     def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Calls `combineAndGetUpdateValue` of the newer record."""
         bridge = _Bridge(newer.schema, table.schema.ordering)
-        payload_class = load_payload(table.properties[_CLASS])
+        payload_class = load_payload(table.properties[PAYLOAD_CLASS])
         results: list[bytes | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         current_avro = bridge.encoded(older)
@@ -259,7 +260,7 @@ class AvroRecordMerger(RecordMerger):
     ) -> Merged:
         """Calls `preCombine`, as Hudi does for records of one batch."""
         bridge = _Bridge(newer.schema, table.schema.ordering)
-        payload_class = load_payload(table.properties[_CLASS])
+        payload_class = load_payload(table.properties[PAYLOAD_CLASS])
         before = bridge.payloads(older, payload_class)
         after = bridge.payloads(newer, payload_class)
         results: list[bytes | None] = []

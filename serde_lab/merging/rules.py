@@ -33,6 +33,7 @@ from serde_lab.merging.merger import (
     EVENT_TIME_PAYLOAD,
     EVENT_TIME_STRATEGY,
     MODEL,
+    PAYLOAD_CLASS,
     PAYLOAD_STRATEGY,
     CommitTimeMerger,
     ConvertingMerger,
@@ -143,13 +144,12 @@ def null_among(ordering: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
 IMPLEMENTATIONS = "hoodie.write.record.merge.custom.implementation.classes"
 
 _MERGER = "serde_lab.merging.merger"
-_HUDIS: Mapping[str, str] = {
-    "org.apache.hudi.common.model.HoodieAvroRecordMerger": (
-        "serde_lab.merging.payload_bridge:AvroRecordMerger"
-    ),
-    "org.apache.hudi.common.model.OverwriteWithLatestMerger": f"{_MERGER}:CommitTimeMerger",
+_AVRO_MERGER = f"{MODEL}.HoodieAvroRecordMerger"
+_HUDI_MERGERS: Mapping[str, str] = {
+    _AVRO_MERGER: "serde_lab.merging.payload_bridge:AvroRecordMerger",
+    f"{MODEL}.OverwriteWithLatestMerger": f"{_MERGER}:CommitTimeMerger",
     "org.apache.hudi.OverwriteWithLatestSparkRecordMerger": f"{_MERGER}:CommitTimeMerger",
-    "org.apache.hudi.common.model.EventTimeAvroRecordMerger": f"{_MERGER}:EventTimeMerger",
+    f"{MODEL}.EventTimeAvroRecordMerger": f"{_MERGER}:EventTimeMerger",
     "org.apache.hudi.DefaultSparkRecordMerger": f"{_MERGER}:EventTimeMerger",
 }
 DEBEZIUM_UNAVAILABLE = "__debezium_unavailable_value"
@@ -234,7 +234,7 @@ class MergeRules:
         """The implementation that fits; None if its rule is just to choose one of two rows."""
         classes = self.classes
         if self.strategy == PAYLOAD_STRATEGY and not classes:
-            classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
+            classes = (_AVRO_MERGER,)
         if self.mode is not MergeMode.CUSTOM and not classes:
             return None
         record_type = ANY if self.records is None else self.records.record_type
@@ -247,7 +247,7 @@ class MergeRules:
         found = {
             "hoodie.record.merge.mode": str(self.mode),
             "hoodie.table.ordering.fields": ",".join(schema.ordering),
-            "hoodie.compaction.payload.class": self.payload_class or self._payload_of_mode(),
+            PAYLOAD_CLASS: self.payload_class or self._payload_of_mode(),
         }
         if self.markers.field:
             found["hoodie.payload.delete.field"] = self.markers.field
@@ -284,7 +284,7 @@ def load_merger(text: str) -> RecordMerger:
     """The merger at `package.module:Class`, or one of Hudi's by its Java name. Raises OptionError."""
     where = f"{IMPLEMENTATIONS} names {text!r}"
     kind: type[RecordMerger] = RecordMerger  # type: ignore[type-abstract]
-    merger = named_class(_HUDIS.get(text, text), kind, where, _HUDIS)()
+    merger = named_class(_HUDI_MERGERS.get(text, text), kind, where, _HUDI_MERGERS)()
     try:
         uuid.UUID(merger.strategy_id)
     except (ValueError, AttributeError) as exc:

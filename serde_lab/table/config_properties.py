@@ -17,6 +17,7 @@ from serde_lab.merging.merger import (
     EVENT_TIME_PAYLOAD,
     EVENT_TIME_STRATEGY,
     MODEL,
+    PAYLOAD_CLASS,
     PAYLOAD_STRATEGY,
 )
 from serde_lab.merging.survivors import MergeMode
@@ -36,7 +37,6 @@ from serde_lab.table.index.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fi
 from serde_lab.table.properties import table_checksum
 
 STRATEGY_ID = "hoodie.record.merge.strategy.id"
-PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
 DELETE_FIELD = "hoodie.payload.delete.field"
 DELETE_MARKER = "hoodie.payload.delete.marker"

@@ -25,7 +25,7 @@ from serde_lab.merging.merger import (
     MergedTable,
     RecordMerger,
 )
-from serde_lab.merging.payload_bridge import HUDIS, AvroRecordMerger, RecordPayload
+from serde_lab.merging.payload_bridge import HUDI_PAYLOADS, AvroRecordMerger, RecordPayload
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, choose_merger, deletes_of
 from serde_lab.merging.survivors import EntryHistory, MergeMode, sources, winners
 from serde_lab.records.schema import RecordSchema
@@ -519,7 +519,7 @@ class Case:
     ids=lambda case: f"{case.name} {case.stored} {case.new}",
 )
 def test_hudis_payload_classes(case: Case) -> None:
-    assert f"{MODEL}.{case.name}" in HUDIS
+    assert f"{MODEL}.{case.name}" in HUDI_PAYLOADS
     rules = MergeRules(
         MergeMode.CUSTOM,
         PAYLOAD_STRATEGY,

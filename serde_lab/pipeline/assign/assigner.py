@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.merging.survivors import MergeMode, match, not_older
+from serde_lab.merging.survivors import Indices, Mask, MergeMode, match, not_older
 from serde_lab.pipeline.assign.index_lookup import (
     READ_BASE,
     GlobalLocations,
@@ -45,9 +44,6 @@ from serde_lab.table.files.base_file import RECORD_KEY
 from serde_lab.table.files.file_sizing import BucketAssigner
 from serde_lab.table.index.consistent_hashing import HashingRing
 from serde_lab.table.index.hashing_metadata import create_initial
-
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ class Assigner:
 
     def _distinct(
         self, keys: pa.StringArray, paths: pa.StringArray
-    ) -> tuple[pa.Array | None, npt.NDArray[np.int64] | None]:
+    ) -> tuple[pa.Array | None, Indices | None]:
         """The first record of each key, and each record's key number; None if all keys are distinct.
 
         Inserts skip this: each row counts as its own key.
@@ -256,7 +252,7 @@ class Assigner:
             order = np.argsort(np.concatenate([np.flatnonzero(~moved), at]), kind="stable")
             return type(records).concatenate([others, moved_back]).take(order)
 
-    def _late(self, candidates: Candidates, found: GlobalLocations, moved: Rows) -> Mask:
+    def _late(self, candidates: Candidates, found: GlobalLocations, moved: Indices) -> Mask:
         """Which candidates among `moved` are older than their stored row in another partition."""
         late = np.zeros(len(candidates), np.bool_)
         plan = self.plan

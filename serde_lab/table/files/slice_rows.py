@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.survivors import Indices, Mask
 from serde_lab.records.buffers import one_batch
 from serde_lab.records.schema import (
     ENVELOPE,
@@ -33,8 +33,6 @@ from serde_lab.records.schema import (
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.files.base_file import META_NAMES, PARTITION_PATH, RECORD_KEY
-
-Indices = npt.NDArray[np.int64]
 
 
 class SliceRows(ABC):
@@ -59,7 +57,7 @@ class SliceRows(ABC):
     def to_arrow(self) -> pa.RecordBatch:
         """Meta and data columns of all rows."""
 
-    def picked(self, mask: npt.NDArray[np.bool_]) -> SliceRows:
+    def picked(self, mask: Mask) -> SliceRows:
         """The rows where `mask` holds."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
@@ -98,7 +96,7 @@ class ArrowRows(SliceRows):
     def to_arrow(self) -> pa.RecordBatch:
         return one_batch(self.table)
 
-    def picked(self, mask: npt.NDArray[np.bool_]) -> ArrowRows:
+    def picked(self, mask: Mask) -> ArrowRows:
         return self if mask.all() else ArrowRows(self.table.filter(pa.array(mask)))
 
     def batches(self, indices: Indices, most: int) -> Iterator[pa.RecordBatch]:
