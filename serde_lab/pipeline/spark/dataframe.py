@@ -81,21 +81,20 @@ def plain_files(source: DataFrame, schema: pa.Schema) -> SourceFiles | None:
         partitions = tuple(tuple(paths) for paths in _partitions(source))
     except (_NoPlainScan, Py4JError):
         return None
-    columns = _columns(source, schema.names)
+    columns = sent_schema(StructType([f for f in source.schema if f.name in schema.names]))
     if not readable([path for paths in partitions for path in paths], columns):
         return None
     return SourceFiles(partitions, tuple(columns.names))
 
 
-def _columns(source: DataFrame, names: list[str]) -> pa.Schema:
-    """The source's columns among `names`, in the types in which Spark sends them."""
-    fields = [field for field in source.schema if field.name in names]
+def sent_schema(schema: StructType) -> pa.Schema:
+    """The types in which Spark sends columns to Python; a time with a zone is sent in UTC."""
     return pa.schema(
         [
             f.with_type(pa.timestamp("us", "UTC"))
             if pa.types.is_timestamp(f.type) and f.type.tz
             else f
-            for f in to_arrow_schema(StructType(fields))
+            for f in to_arrow_schema(schema)
         ]
     )
 

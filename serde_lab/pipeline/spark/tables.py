@@ -13,7 +13,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -24,7 +23,7 @@ from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
-from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators
+from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators, sent_schema
 from serde_lab.pipeline.spark.exchange import (
     ColumnsExchange,
     SparkExchange,
@@ -110,15 +109,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
                 f"column {field.name!r} is of Spark type {field.dataType.simpleString()},"
                 " which has no Arrow form"
             ) from exc
-    schema = to_arrow_schema(df.schema)
-    return pa.schema(
-        [
-            f.with_type(pa.timestamp("us", "UTC"))
-            if pa.types.is_timestamp(f.type) and f.type.tz
-            else f
-            for f in schema
-        ]
-    )
+    return sent_schema(df.schema)
 
 
 COMPACT_STAGE = "compact"
@@ -140,9 +131,7 @@ class SliceCompactions:
             raise RuntimeError(carried(exc)) from exc
         out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
         yield from timeline.sink([out])
-        context = TaskContext.get()
-        assert context is not None  # always there inside a task
-        self.reports.add([report_of(context, timeline)])
+        self.reports.add([report_of(timeline)])
 
 
 def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None) -> Compactor:
@@ -256,9 +245,7 @@ class SliceReads:
         timeline = TaskTimeline(READ_STAGE)
         yield from timeline.sink(self._rows(timeline, batches))
         if self.reports is not None:
-            context = TaskContext.get()
-            assert context is not None  # always there inside a task
-            self.reports.add([report_of(context, timeline)])
+            self.reports.add([report_of(timeline)])
 
     def _rows(
         self, timeline: TaskTimeline, batches: Iterable[pa.RecordBatch]

@@ -116,9 +116,7 @@ class SparkTask:
         others = len(sys._current_frames()) - 1
         if others:
             timeline.add(THREADS_LEFT, others)
-        context = TaskContext.get()
-        assert context is not None  # always there inside a task
-        partition = context.partitionId()
+        partition = _context().partitionId()
         if self.files is not None:
             # Spark does not reuse a worker that leaves input unread
             for _ in timeline.source(batches):
@@ -128,7 +126,7 @@ class SparkTask:
             batches = map(with_all_offsets, batches)
         task = Task(self.plan, partition, timeline, hop, timed=self.files is not None)
         yield from self._output(stage, task, batches)
-        self.reports.add([report_of(context, timeline)])
+        self.reports.add([report_of(timeline)])
 
     def _place(self) -> tuple[Stage, Hop | None]:
         """The stage, and the hop that follows it."""
@@ -152,8 +150,15 @@ class SparkTask:
         yield from task.timeline.sink([out])
 
 
-def report_of(context: TaskContext, timeline: TaskTimeline) -> AttemptReport:
-    """The report of this task, with the ids of its attempt."""
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None  # always there inside a task
+    return context
+
+
+def report_of(timeline: TaskTimeline) -> AttemptReport:
+    """The report of the task that runs here, with the ids of its attempt."""
+    context = _context()
     return AttemptReport(
         stage_id=context.stageId(),
         partition=context.partitionId(),
@@ -171,8 +176,6 @@ class FrameCounter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         timeline = TaskTimeline("reduce")
-        context = TaskContext.get()
-        assert context is not None  # always there inside a task
         frames = frame_bytes = 0
         for batch in timeline.source(batches):
             with timeline.phase("sniff"):
@@ -182,7 +185,7 @@ class FrameCounter:
         status = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
         out = pa.RecordBatch.from_arrays([pa.array([status], pa.binary())], schema=STATUS)
         yield from timeline.sink([out])
-        self.reports.add([report_of(context, timeline)])
+        self.reports.add([report_of(timeline)])
 
 
 def carried(error: LabError) -> str:
