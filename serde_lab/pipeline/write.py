@@ -27,7 +27,7 @@ from serde_lab.pipeline.commit.table_services import (
     serve,
 )
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
-from serde_lab.pipeline.handles.handle import together
+from serde_lab.pipeline.handles.handle import summed_status
 from serde_lab.pipeline.options.write import WriteOptions, check_records
 from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
 from serde_lab.pipeline.source.schema import (
@@ -389,7 +389,7 @@ def write_batch(
             earlier = remaining.get(place)
             if earlier is not None:
                 replaced.append(earlier.path)
-                status = together([earlier, status])
+                status = summed_status([earlier, status])
             remaining[place] = status
     return tuple(remaining.values()), tuple(replaced)
 

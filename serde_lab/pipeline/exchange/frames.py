@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ INDEX_BIT = 1 << POSITION_BITS
 
 INDEX = "index_"
 """Prefix of phase and counter names of index records, which are counted apart from records."""
+
+Sliced = TypeVar("Sliced", pa.RecordBatch, pa.BinaryArray)
 
 # bytes of one batch given to Spark, which makes one vector of it
 BATCH_BYTES = 16 << 20
@@ -142,14 +145,14 @@ def _slices(routed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if total_bytes(routed.column(2)) <= BATCH_BYTES:
         yield routed
         return
-    step = frames_in(routed.column(2), BATCH_BYTES)
-    for start in range(0, routed.num_rows, step):
-        yield routed.slice(start, step)
+    yield from slices(routed, routed.column(2), BATCH_BYTES)
 
 
-def frames_in(frames: pa.BinaryArray, size_bytes: int) -> int:
-    """How many of `frames` add up to about `size_bytes`; at least one."""
-    return max(1, len(frames) * size_bytes // max(1, total_bytes(frames)))
+def slices(rows: Sliced, frames: pa.BinaryArray, size_bytes: int) -> Iterator[Sliced]:
+    """Slices of `rows`, whose frames are `frames`, of about `size_bytes` and at least one frame each."""
+    step = max(1, len(frames) * size_bytes // max(1, total_bytes(frames)))
+    for start in range(0, len(frames), step):
+        yield rows.slice(start, step)
 
 
 def total_bytes(frames: pa.BinaryArray) -> int:
@@ -305,10 +308,7 @@ def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.Ch
 def _pieces(frames: pa.ChunkedArray, piece_bytes: int) -> Iterator[pa.BinaryArray]:
     """The frames in pieces of about `piece_bytes`, at least one frame each."""
     for chunk in frames.chunks:
-        if len(chunk):
-            step = frames_in(chunk, piece_bytes)
-            for start in range(0, len(chunk), step):
-                yield chunk.slice(start, step)
+        yield from slices(chunk, chunk, piece_bytes)
 
 
 def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:

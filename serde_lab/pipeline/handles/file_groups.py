@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError
 from serde_lab.pipeline.assign.assigner import Located
-from serde_lab.pipeline.exchange.frames import FrameReceiver, frames_in, total_bytes
+from serde_lab.pipeline.exchange.frames import FrameReceiver, slices, total_bytes
 from serde_lab.pipeline.exchange.routing import Task, buckets_of, targets_of
 from serde_lab.pipeline.handles.append import AppendHandle
 from serde_lab.pipeline.handles.base_file import BaseFileHandle
-from serde_lab.pipeline.handles.handle import WriteHandle, together
+from serde_lab.pipeline.handles.handle import WriteHandle, summed_status
 from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.pipeline.plan import StoredFileGroup, WritePlan
 from serde_lab.records.operation import Operation
@@ -251,23 +251,15 @@ def mini_batch_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[
     # the wait for a piece is timed here
     receiver = FrameReceiver(replace(task, timed=True), bound)
     step = max(1, limits.bucket_bytes // 2)
-    for piece in _pieces(task.source(batches), step):
-        size = total_bytes(piece.column("frame"))
-        for arrived in receiver.arrivals([piece]):
-            if arrived.records is not None:
-                writer.take(arrived.records, size)
-            with task.timeline.phase("release"):
-                arrived.records = None
+    for batch in task.source(batches):
+        for piece in slices(batch, batch.column("frame"), step):
+            size = total_bytes(piece.column("frame"))
+            for arrived in receiver.arrivals([piece]):
+                if arrived.records is not None:
+                    writer.take(arrived.records, size)
+                with task.timeline.phase("release"):
+                    arrived.records = None
     yield from task.timeline.sink(writer.finish())
-
-
-def _pieces(batches: Iterable[pa.RecordBatch], step: int) -> Iterator[pa.RecordBatch]:
-    """The frames in pieces of about `step` bytes, at least one frame each."""
-    for batch in batches:
-        if batch.num_rows:
-            rows = frames_in(batch.column("frame"), step)
-            for start in range(0, batch.num_rows, rows):
-                yield batch.slice(start, rows)
 
 
 @dataclass(slots=True)
@@ -313,7 +305,7 @@ class MiniBatchWriter:
             if buffer.log is not None:
                 yield from buffer.log.finish()
             elif buffer.written:
-                yield together(buffer.written)
+                yield summed_status(buffer.written)
 
     def _flush(self, key: GroupKey, buffer: _Buffer, is_last: bool = False) -> None:
         with self.timeline.phase("group"):

@@ -173,9 +173,9 @@ class WriteHandle(ABC):
             return Combined(keys.take(folded.tops), values, folded.row, always, folded.rows)
 
 
-def together(written: Sequence[WriteStat]) -> WriteStat:
-    """One status for base files that an instant wrote one after another: the last file, with summed
-    counts.
+def summed_status(written: Sequence[WriteStat]) -> WriteStat:
+    """The status of the last of these base files, with the counts of all: in one instant, each has replaced
+    the one before.
     """
     return replace(
         written[-1],
