@@ -205,7 +205,7 @@ class Assigner:
             stored_at = pa.array(np.flatnonzero(hit))
             if not len(stored_at):
                 return None
-            return self._deletes(keys.take(stored_at), _take(found, stored_at))
+            return self._deletes(keys.take(stored_at), found.take(stored_at))
         late = self._late(candidates, found, np.flatnonzero(moved))
         with self.timeline.phase("assign"):
             leaves = moved & ~late
@@ -226,7 +226,7 @@ class Assigner:
             gone = pa.array(np.flatnonzero(leaves))
         if not len(gone):
             return located if len(at) else None
-        left = self._deletes(keys.take(gone), _take(found, gone))
+        left = self._deletes(keys.take(gone), found.take(gone))
         if not len(at):
             return left
         with self.timeline.phase("assign"):
@@ -298,10 +298,6 @@ class Assigner:
             records = self.bound.from_arrow(batch)
         stored = np.ones(rows, np.bool_)
         return Located(records, keys, found.paths, found.file_ids, stored, deletes)
-
-
-def _take(places: GlobalLocations, at: pa.Array) -> GlobalLocations:
-    return GlobalLocations(places.file_ids.take(at), places.paths.take(at))
 
 
 def _joined(one: Located, other: Located) -> Located:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,10 +43,17 @@ READ_BASE = "read_base"
 
 @dataclass(frozen=True, slots=True)
 class GlobalLocations:
-    """File id and partition path of each record, stored or looked up; null if it is not stored."""
+    """File id and partition path of each record, stored or looked up; null if it is not stored.
+
+    Source: org.apache.hudi.common.model.HoodieRecordGlobalLocation, which is a place in a whole table.
+    """
 
     file_ids: pa.StringArray
     paths: pa.StringArray
+
+    def take(self, at: pa.Array) -> GlobalLocations:
+        """The places with the numbers `at`; null where that is null."""
+        return GlobalLocations(self.file_ids.take(at), self.paths.take(at))
 
 
 class IndexLookup(ABC):
@@ -102,7 +108,7 @@ class IndexLookup(ABC):
             twice = groups.filter(pc.greater(groups["group_count_distinct"], 1))
             if len(twice):
                 raise stored_twice(twice["name"][0].as_py())
-        return _taken(stored, at)
+        return stored.take(pa.array(at, mask=at < 0))
 
     def identities_of(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
         """What identifies a record: its key, or path and key if the index is not global."""
@@ -178,7 +184,8 @@ class BaseFileBlooms(IndexLookup):
     ) -> GlobalLocations:
         before = self._lookup.counts.files_read
         with self.timeline.phase("lookup"):
-            places = _taken(self._places, self._lookup.find(keys, paths))
+            at = self._lookup.find(keys, paths)
+            places = self._places.take(pa.array(at, mask=at < 0))
         self.timeline.add(FILES_READ, self._lookup.counts.files_read - before)
         return places
 
@@ -305,11 +312,6 @@ def base_file_lookup(task: Task) -> IndexLookup:
 def _nowhere(rows: int) -> GlobalLocations:
     nothing = pa.nulls(rows, pa.string())
     return GlobalLocations(nothing, nothing)
-
-
-def _taken(stored: GlobalLocations, at: npt.NDArray[np.int64]) -> GlobalLocations:
-    chosen = pa.array(at, mask=at < 0)
-    return GlobalLocations(stored.file_ids.take(chosen), stored.paths.take(chosen))
 
 
 def stored_values(index: IndexPlan, file_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
