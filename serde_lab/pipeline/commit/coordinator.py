@@ -239,9 +239,8 @@ class Coordinator:
     def flush(self, shared: SharedInstant) -> Commit:
         """Complete an instant that micro-batches share. Raises as `complete`."""
         commit = self._complete(shared.instant, shared.metadata)
-        with suppress(
-            StorageError
-        ):  # the commit is done; the next shared instant removes what is left
+        # the commit is done; the next shared instant removes what is left
+        with suppress(StorageError):
             delete_manifests(self.table.storage, shared.instant.time)
         return commit
 

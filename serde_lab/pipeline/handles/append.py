@@ -1,9 +1,8 @@
 """Appends records to a file group's log, on merge-on-read: upserts and deletes, and inserts into buckets.
 
-It does not read stored rows, so every row counts as an update, as under Hudi's bucket index. Only for
-records that leave out columns does it check which keys are stored, and on top of Apache Hudi's logs whether
-one is there twice. Source:
-org.apache.hudi.io.HoodieAppendHandle.
+It does not read stored rows, so every row counts as an update, as under Hudi's bucket index. There are two
+exceptions: for records that leave out columns it checks which keys are stored, and on top of Apache Hudi's
+logs whether a key is stored twice. Source: org.apache.hudi.io.HoodieAppendHandle.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ NO_SERVICES = ServiceOptions(clean=False, archive=False)
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """Optimistic concurrency control. `provider`: the class name of Hudi's lock; the table has the same lock
-    under each. `retries`: how often a write that conflicts is written again.
+    """Optimistic concurrency control. `provider`: the class name of Hudi's lock; whichever is named, the lab
+    takes its own lock. `retries`: how often a write that conflicts is written again.
     """
 
     provider: str

@@ -308,14 +308,12 @@ def _by_strategy(given: dict[str, Any]) -> None:
     }
     wanted: dict[str, Any] = {}
     asked = given.get("merge_strategy_id")
-    if given.get("payload_class") and given.get("version") != 6:
+    if given.get("payload_class"):
         wanted = payload_rules(given["payload_class"])
-    elif given.get("payload_class"):
-        wanted = payload_rules(given["payload_class"])
-        if len(wanted) > 1:
+        if given.get("version") == 6 and len(wanted) > 1:
             # version 6 has no merge settings besides the class itself
             wanted = {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY}
-        else:
+        elif given.get("version") == 6:
             del given["payload_class"]
     elif asked is not None:
         wanted = {"merge_mode": modes.get(asked, "CUSTOM")}

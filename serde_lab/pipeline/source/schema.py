@@ -362,9 +362,9 @@ def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> Record
     columns = [field.with_nullable(True) for field in storage_schema(data)]
     return RecordSchema(
         pa.schema(columns),
-        tuple(table.record_key_fields),
-        tuple(table.partition_fields),
-        tuple(table.ordering_fields) if ordered else (),
+        table.record_key_fields,
+        table.partition_fields,
+        table.ordering_fields if ordered else (),
     )
 
 
