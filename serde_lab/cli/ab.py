@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serde_lab.cli.console import GateFormat, emit, say
-from serde_lab.cli.gate import Out, Strict, write_page
+from serde_lab.cli.gate import ReportFile, Strict, write_page
 from serde_lab.cli.run import Cache
 from serde_lab.errors import UsageError
 
@@ -42,7 +42,7 @@ def ab(
     after: Annotated[str, typer.Argument(metavar="REF_B", help="The same.")] = ".",
     scenario: Annotated[
         str, typer.Option(help="The scenario to measure: a name or a .toml file.")
-    ] = ("gate_smoke"),
+    ] = "gate_smoke",
     a_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,7 +77,7 @@ def ab(
     ] = Path("results"),
     cache: Cache = None,
     strict: Strict = False,
-    report: Out = None,
+    report: ReportFile = None,
     format: Annotated[GateFormat, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Compare two commits, versions or option sets.
@@ -112,14 +112,14 @@ def ab(
     first = min(AB_LOOKS.first, rounds)
     plan = replace(AB_LOOKS, first=first, maximum=rounds)
     policy = Policy.from_table(scenarios[AFTER].to_json()["gate"])
-    kept = (cache or default_cache()).resolve()
+    cache_folder = (cache or default_cache()).resolve()
     with ExitStack() as stack:
         work = stack.enter_context(work_folder())
         variants = {}
         for label, reference in ((BEFORE, before), (AFTER, after)):
             (work / label).mkdir()
             found = stack.enter_context(
-                variant_environment(reference, work / label, kept, _say(label))
+                variant_environment(reference, work / label, cache_folder, _say(label))
             )
             variants[label] = Variant(label, found, options[label])
         variants[CONTROL] = replace(variants[BEFORE], label=CONTROL)

@@ -28,7 +28,7 @@ EXIT_STATUSES = """
 Exit statuses: \n
   0  all right \n
   1  the tool or its environment failed, an arm raised, nothing was measured, or a baseline is missing \n
-  2  wrong usage: an invalid option, scenario, schema or input row \n
+  2  wrong usage: an invalid option, scenario, schema or input \n
   3  a regression \n
   4  a wrong answer: the timings of that arm do not count \n
   5  nothing wrong, but undecided (only with --strict; otherwise 0 and a warning) \n

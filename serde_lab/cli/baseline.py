@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serde_lab.cli.console import Format, emit, print_json, say
-from serde_lab.cli.gate import Baselines, Out, named_run, wrote
+from serde_lab.cli.gate import Baselines, ReportFile, named_run, say_report
 from serde_lab.cli.results import Results
 from serde_lab.errors import UsageError
 
@@ -205,7 +205,7 @@ def history(
         Path | None,
         typer.Option(help="Folder of acknowledgements, by default RESULTS/acknowledged."),
     ] = None,
-    report: Out = None,
+    report: ReportFile = None,
     format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Show a scenario's results over time.
@@ -243,5 +243,5 @@ def history(
     if report is not None:
         from serde_lab.report.render import write_history
 
-        wrote(write_history(history_document(found), report))
+        say_report(write_history(history_document(found), report))
     return found.exit_status

@@ -31,13 +31,13 @@ Baselines = Annotated[
     Path | None, typer.Option(help="Folder of baselines, by default RESULTS/baselines.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 5 if a verdict is undecided.")]
-Out = Annotated[
+ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write an HTML report to this file."),
 ]
 
 
-Host = Annotated[
+HostMismatchOption = Annotated[
     Literal["refuse", "ratios", "ignore"],
     typer.Option(
         help="For runs of different machine classes: refuse to compare times, compare them as multiples of"
@@ -80,9 +80,9 @@ def compare(
     sort: Annotated[
         str, typer.Option(help="Sort rows by scenario, name, ratio or verdict.")
     ] = "scenario",
-    host_mismatch: Host = "refuse",
+    host_mismatch: HostMismatchOption = "refuse",
     strict: Strict = False,
-    report: Out = None,
+    report: ReportFile = None,
     format: Annotated[Format, typer.Option(help="Output format.")] = "table",
 ) -> int:
     """Compare two runs or two arms.
@@ -137,7 +137,7 @@ def gate(
             " beside it.",
         ),
     ] = None,
-    host_mismatch: Host = "refuse",
+    host_mismatch: HostMismatchOption = "refuse",
     shared: Annotated[
         bool,
         typer.Option(
@@ -147,7 +147,7 @@ def gate(
         ),
     ] = False,
     strict: Strict = False,
-    report: Out = None,
+    report: ReportFile = None,
     self_test: Annotated[
         bool,
         typer.Option(
@@ -193,7 +193,7 @@ def gate(
             minutes=minutes,
             rounds=rounds,
             injected=injected,
-            judge=pool,
+            pool_file=pool,
             results=results,
         )
         return run_self_test(options, format)
@@ -249,10 +249,10 @@ def write_page(target: Path | None, document: dict[str, Any]) -> None:
     if target is not None:
         from serde_lab.report.render import write_comparison
 
-        wrote(write_comparison(document, target))
+        say_report(write_comparison(document, target))
 
 
-def wrote(page: Path) -> None:
+def say_report(page: Path) -> None:
     """Print the page's path on standard error, since standard output may be JSON or XML."""
     say(f"report: {page.absolute()}")
 
@@ -262,7 +262,7 @@ DEFAULT_SCENARIO = "gate_smoke"
 
 @dataclass(frozen=True, slots=True)
 class SelfTestOptions:
-    """The options of a self-test; with `judge`, that pool is judged and nothing is measured.
+    """The options of a self-test; with `pool_file`, that pool is judged and nothing is measured.
 
     `scenario`: "" for the pool's, or the default. The first of `arms` is slowed, and the others are measured
     and judged beside it; none means the scenario's reference alone.
@@ -273,7 +273,7 @@ class SelfTestOptions:
     minutes: float
     rounds: int
     injected: float
-    judge: Path | None
+    pool_file: Path | None
     results: Path
 
 
@@ -288,10 +288,12 @@ def run_self_test(options: SelfTestOptions, format: GateFormat) -> int:
 
     if format == "junit":
         raise UsageError("--format junit: expected table, md, csv or json with --self-test")
-    judged = None if options.judge is None else read_pool(options.judge)
+    judged = None if options.pool_file is None else read_pool(options.pool_file)
     scenario = load_scenario(options.scenario or (judged.scenario if judged else DEFAULT_SCENARIO))
     if judged is not None and judged.scenario != scenario.name:
-        raise UsageError(f"{options.judge} has rounds of {judged.scenario}, not of {scenario.name}")
+        raise UsageError(
+            f"{options.pool_file} has rounds of {judged.scenario}, not of {scenario.name}"
+        )
     pool = judged or _record(scenario, options)
     if not pool.rounds:
         raise RunError("the self-test measured no round", "--minutes gives it more time")

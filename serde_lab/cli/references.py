@@ -1,4 +1,4 @@
-"""Implements `references`: remakes the runs that documents quote, where they have become stale.
+"""Implements `references`: measures the runs that documents quote again, where they have become stale.
 
 A run is stale if an instrument behind its quoted columns changed, its scenario did, or it was made beside
 other work. What an earlier call has measured, whole or in part, is used.
@@ -59,9 +59,9 @@ def references(
     ] = False,
     folder: Annotated[Path, typer.Option(help="The checkout whose documents quote runs.")] = Path(),
 ) -> int:
-    """Remake the stale runs that documents quote.
+    """Measure again the stale runs that documents quote.
 
-    Says beforehand what is stale and how many minutes it takes. A call that was stopped goes on where it
+    First says what is stale and how many minutes it takes. The next call continues where this one was
     stopped. Exits with 1 if a run failed or was made beside other work: its old quotation stays, marked.
     """
     documents = sorted({path for pattern in DOCUMENTS for path in folder.glob(pattern)})
@@ -73,7 +73,7 @@ def references(
         emit_line(f"{one.run}: {one.stale or 'fresh'}{time}")
     stale = [one for one in found if one.stale]
     total = sum(one.minutes for one in stale)
-    emit_line(f"{len(stale)} of {len(found)} runs to remake, about {total} minutes")
+    emit_line(f"{len(stale)} of {len(found)} runs to measure again, about {total} minutes")
     if dry_run:
         return 0
     return worst([_remade(one, documents) for one in stale])

@@ -76,9 +76,9 @@ def compact(
     else:
         done = _compact_on_spark(table, master)
     if done is None:
-        return _say(format, "nothing to compact", {"compacted": None})
+        return _print_outcome(format, "nothing to compact", {"compacted": None})
     rows = sum(stat.numWrites for stat in done.stats)
-    return _say(
+    return _print_outcome(
         format,
         f"compacted {len(done.stats)} file slices, {rows:,} rows, in instant {done.instant}",
         {"compacted": done.instant, "file_slices": len(done.stats), "rows": rows},
@@ -98,8 +98,8 @@ def clean(
 
     done = clean_now(_open(path, drop), retain)
     if done is None:
-        return _say(format, "nothing to clean", {"cleaned": None})
-    return _say(
+        return _print_outcome(format, "nothing to clean", {"cleaned": None})
+    return _print_outcome(
         format,
         f"removed {len(done.deleted_files)} files that only commits before {done.earliest_kept} use",
         {"cleaned": list(done.deleted_files), "earliest_kept": done.earliest_kept},
@@ -123,9 +123,9 @@ def archive(
 
     done = archive_now(_open(path, drop), keep_min, keep_max)
     if done is None:
-        return _say(format, "nothing to archive", {"archived": None})
+        return _print_outcome(format, "nothing to archive", {"archived": None})
     times = [instant.time for instant in done.instants]
-    return _say(
+    return _print_outcome(
         format,
         f"archived {len(times)} instants up to {max(times)}",
         {"archived": times, "removed_files": list(done.removed_files)},
@@ -155,8 +155,8 @@ def resize_buckets(
     rules = ResizeRules(int(split_above * (1 << 20)), int(merge_below * (1 << 20)))
     done = resize_buckets_now(_open(path, drop), rules)
     if done is None:
-        return _say(format, "no bucket to split or merge", {"resized": None})
-    return _say(format, f"resized buckets in instant {done.time}", {"resized": done.time})
+        return _print_outcome(format, "no bucket to split or merge", {"resized": None})
+    return _print_outcome(format, f"resized buckets in instant {done.time}", {"resized": done.time})
 
 
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = "table") -> int:
@@ -181,7 +181,7 @@ def rollback(path: Path_, drop: DropOption = False, format: FormatOption = "tabl
         words += f"; finished {len(done.cleaned)} cleans"
     for one in done.shared:
         words += f"; committed {one.batches} batches of a stream in {one.instant.time}"
-    return _say(format, words, found)
+    return _print_outcome(format, words, found)
 
 
 def drop_metadata_table(path: Path_, format: FormatOption = "table") -> int:
@@ -198,7 +198,7 @@ def drop_metadata_table(path: Path_, format: FormatOption = "table") -> int:
     words = "no metadata table to remove"
     if partitions:
         words = f"removed the metadata table ({', '.join(partitions)})"
-    return _say(format, words, {"dropped": list(partitions)})
+    return _print_outcome(format, words, {"dropped": list(partitions)})
 
 
 def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
@@ -223,7 +223,8 @@ def _open(path: str, drop_metadata_table: bool = False) -> HoodieTable:
     return drop_metadata_table_now(table) if drop_metadata_table else table
 
 
-def _say(format: Format, words: str, found: dict[str, object]) -> int:
+def _print_outcome(format: Format, words: str, found: dict[str, object]) -> int:
+    """Print the outcome as JSON, or in words; returns exit status 0."""
     if format == "json":
         print_json(found)
     else:
