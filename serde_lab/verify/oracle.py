@@ -4,7 +4,7 @@ The oracle uses none of the code that writes tables. DuckDB decides which input 
 history of commits, from keys, ordering values and input positions only. The rows themselves are then fetched
 from the input files, so that no value passes through another engine.
 
-Rules (Hudi's BufferedRecordMergerFactory, as in `hudi-format.md` part 3):
+Rules (Hudi's BufferedRecordMergerFactory):
 
 - Within a batch the highest ordering value of a key wins; in a tie the later input position wins: file name
   order, then row. Under commit-time ordering the later position wins.
