@@ -20,7 +20,7 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.config import PROPERTIES_PATH
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
-from serde_lab.table.index.assigner_state import AssignerState, covering_state
+from serde_lab.table.index.assigner_state import AssignerState, StateNames
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -73,6 +73,11 @@ def stream_in(
     return CountedStream(Storage.open(folder), options=given, table_type=table_type)
 
 
+def covering_state(stream: CountedStream) -> str:
+    """The folder of the states that the next write would begin with; "" if none covers the table."""
+    return StateNames.of(HoodieTable.open(stream.storage), "next", 0).before
+
+
 def fresh(number: int) -> list[Row]:
     return [("pq"[n % 2], f"{n}-{number}", 1, "fresh") for n in range(12)]
 
@@ -95,7 +100,7 @@ def test_a_state_spares_the_files_of_earlier_batches(table_type: str, tmp_path: 
         now = seen_after(now, rows)
         check_readers(kept.storage, now)
         check_readers(none.storage, now)
-        assert states(kept) == {covering_state(HoodieTable.open(kept.storage))}
+        assert states(kept) == {covering_state(kept)}
     assert sum(counts["kept"]) == 0
     assert all(count > 0 for count in counts["none"][1:])
     assert states(none) == set()
@@ -138,7 +143,7 @@ def test_a_state_that_does_not_cover_the_table_is_thrown_away(
     now = seen_after(seen_after({}, fresh(0)), rows)
     if other == "write":
         upsert(stream.storage, rows, table_type, options=BLOOM)
-        assert covering_state(HoodieTable.open(stream.storage)) == ""
+        assert covering_state(stream) == ""
     elif other == "without state":
         stream.options["serde_lab.assigner_state"] = "false"
         stream.put(1, rows)
@@ -253,7 +258,7 @@ def test_compaction_leaves_a_state_as_it_is_unless_it_drops_keys(tmp_path: Path)
     stream.put(0, rows)
     assert stream.put(1, [(p, k, 2, "again") for p, k, _, _ in rows]) == 0
     compact_all(stream.storage)
-    assert covering_state(HoodieTable.open(stream.storage)) != ""
+    assert covering_state(stream) != ""
     assert stream.put(2, [(p, k, 3, "again") for p, k, _, _ in rows]) == 0
     stream.put(3, [("p", "a", 4, "gone"), ("p", "b", 4, "gone")])
     # the file is read again for b, and the base file still has a
@@ -303,7 +308,7 @@ def test_logs_that_nobody_read_are_looked_for_in_base_files_once_compacted(tmp_p
     # all these are in base files
     rows = [(p, k, 6, "again") for p, k, _, _ in fresh(0)]
     stream.put(0, rows)
-    state = covering_state(HoodieTable.open(stream.storage))
+    state = covering_state(stream)
     found = AssignerState.load(stream.storage, state, 0, 1)
     assert found is not None
     assert found.unseen_logs - found.unseen
@@ -381,7 +386,7 @@ def test_a_state_does_not_cover_a_commit_beside_its_own(tmp_path: Path) -> None:
         assert write is not None
         write.commit(BesideAnother([batches(fresh(1))]))
     assert states(stream) != set()
-    assert covering_state(HoodieTable.open(stream.storage)) == ""
+    assert covering_state(stream) == ""
 
 
 @pytest.mark.parametrize(

@@ -184,13 +184,8 @@ def state_after(instant: str, batch: int) -> str:
     return f"{instant}-{batch}"
 
 
-def covering_state(table: HoodieTable) -> str:
-    """The folder of the states that cover the whole table; "" if there are none."""
-    return _covering(table)[0]
-
-
 def _covering(table: HoodieTable) -> tuple[str, list[CommitMetadata]]:
-    """The folder of the states that cover the whole table, and the compactions since."""
+    """The folder of the states that cover the table, "" if there are none, and the compactions since."""
     compactions: list[CommitMetadata] = []
     completed = table.timeline().completed()
     for place, instant in reversed(list(enumerate(completed))):
