@@ -18,8 +18,9 @@ from serde_lab.errors import LabError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat
-from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
+from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import create_initial, metadata_path
+from serde_lab.table.index.index_kind import INITIAL_INSTANT
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.compaction import (
     compact_slice,

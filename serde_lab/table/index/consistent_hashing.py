@@ -29,9 +29,9 @@ from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes, rotate_left
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
 from serde_lab.table.index.bucket_index import hash_values
+from serde_lab.table.index.index_kind import INITIAL_INSTANT
 
 HASH_VALUE_MASK = 0x7FFFFFFF
-INITIAL_INSTANT = "00000000000000"
 
 NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
 

@@ -17,9 +17,8 @@ from dataclasses import replace
 
 from serde_lab.errors import TableError
 from serde_lab.table.files.file_system_view import FileSystemView
-from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
-from serde_lab.table.index.index_kind import CONFIG_FOLDER
-from serde_lab.table.index.index_kind import SUFFIX as CONFIG_SUFFIX
+from serde_lab.table.index.consistent_hashing import HashingMetadata
+from serde_lab.table.index.index_kind import CONFIG_FOLDER, CONFIG_SUFFIX, INITIAL_INSTANT
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS

@@ -28,8 +28,9 @@ from serde_lab.records.conversion import java_trim
 from serde_lab.table.storage.storage import Storage
 
 CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
-SUFFIX = ".hashing_config"
+CONFIG_SUFFIX = ".hashing_config"
 INITIAL_INSTANT = "00000000000000"
+"""The instant of the rules and rings that a table or partition begins with."""
 REGEX = "regex"
 
 _OPTION = "hoodie.bucket.index.partition.expressions"
@@ -97,7 +98,7 @@ class HashingConfig:
 
     @property
     def path(self) -> str:
-        return f"{CONFIG_FOLDER}/{self.instant}{SUFFIX}"
+        return f"{CONFIG_FOLDER}/{self.instant}{CONFIG_SUFFIX}"
 
     def bucket_rule(self) -> PartitionBucketRule:
         """The rules. Raises OptionError for a kind of rule other than regex."""
@@ -150,9 +151,9 @@ def load_hashing_config(
 ) -> HashingConfig | None:
     """The newest rules, without those of `pending` instants; none later than `as_of`, if given."""
     found = [
-        (file.name.removesuffix(SUFFIX), file.path)
+        (file.name.removesuffix(CONFIG_SUFFIX), file.path)
         for file in storage.list_folder(CONFIG_FOLDER)[1]
-        if file.name.endswith(SUFFIX) and not file.name.startswith(".")
+        if file.name.endswith(CONFIG_SUFFIX) and not file.name.startswith(".")
     ]
     if not found:
         return None
