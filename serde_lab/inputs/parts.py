@@ -1,8 +1,8 @@
 """Writes and reads folders of ordered Parquet parts with equal row counts, checksums and a manifest.
 
 The files are `part-00000.parquet …` and `_manifest.json`, which is written last. A folder without its
-manifest is unfinished. `PartFolder.begin` first writes a marker file, so that its leftovers
-can be distinguished from foreign files, which are never touched.
+manifest is unfinished. `PartFolder.begin` first writes a marker file, so that its leftovers can be
+distinguished from foreign files, which are never touched.
 
 The checksum of rows does not depend on the Parquet file they are stored in: it defines "the same data" across
 machines. Column names, types, values, nulls and row order count; writer version, codec, row groups and

@@ -61,11 +61,11 @@ class StoredFileGroup:
 class IndexPlan:
     """How records find their file groups if no key hash determines them.
 
-    `stored` reads the keys that the index covers, slice by slice. `small_files` maps partition
-    paths to file groups that inserts may join. `sizing` and `record_bytes` determine when a new group is
-    full. `rings`, for consistent hashing, maps partition paths to their hashing metadata. `updates_path`:
-    under a global index, whether a record moves to another partition when its values say so. `states`: where
-    assigners find and leave their states; None if they have none.
+    `stored` reads the keys that the index covers, slice by slice. `small_files` maps partition paths to file
+    groups that inserts may join. `sizing` and `record_bytes` determine when a new group is full. `rings`, for
+    consistent hashing, maps partition paths to their hashing metadata. `updates_path`: under a global index,
+    whether a record moves to another partition when its values say so. `states`: where assigners find and
+    leave their states; None if they have none.
     """
 
     is_global: bool

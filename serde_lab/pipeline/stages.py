@@ -149,9 +149,9 @@ def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types; other source columns are dropped.
 
-    Missing columns become null, and narrower types are widened (`records.conversion`). A decimal
-    may come as its unscaled long, as Spark's columns do (`spark.dataframe.handed_over`). Raises DataError
-    naming the column for text that is not UTF-8.
+    Missing columns become null, and narrower types are widened (`records.conversion`). A decimal may come as
+    its unscaled long, as Spark's columns do (`spark.dataframe.handed_over`). Raises DataError naming the
+    column for text that is not UTF-8.
     """
     there = {name: place for place, name in enumerate(batch.schema.names)}
     columns = [

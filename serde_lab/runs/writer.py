@@ -2,8 +2,8 @@
 
 The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
 Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
-files, which are added there; a search also adds the arms that it combines. A kill loses at most
-the line that is being written.
+files, which are added there; a search also adds the arms that it combines. A kill loses at most the line that
+is being written.
 
 While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
 process ends, so a run in state `running` without a lock was killed: it is read as `interrupted`.

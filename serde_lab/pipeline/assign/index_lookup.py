@@ -197,10 +197,10 @@ class StateOverBlooms(IndexLookup):
 
     Logs have no filters, so a key that is missing makes all unseen logs of its partition be read.
 
-    On merge-on-read the state must not say of a key more than the base files do, since writers without a
+    On merge-on-read the state must not know more of a key than the base files do, since writers without a
     state look into them alone: a key goes to a log only if the group's base file has it. So deleted keys
-    are forgotten, and their groups looked into again. Where rows are combined by a merger, which may delete
-    any key, whole groups are.
+    are forgotten, and the base files of their groups count as unseen. A merger may delete any key, so where
+    one combines rows, all keys of the groups that were written are forgotten.
     """
 
     def __init__(self, task: Task) -> None:

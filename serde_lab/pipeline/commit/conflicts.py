@@ -165,9 +165,9 @@ class TableAtBegin:
     def schema_to_state(self, table: HoodieTable, schema: str, instant: Instant) -> str:
         """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns.
 
-        Raises WriteConflict if another commit since then and ours changed the columns, differently, if ours
-        does and one that began later has committed, or if one of them changed columns that other readers then
-        misread in the partial rows that the other logged.
+        Raises WriteConflict in three cases: another commit since then and ours changed the columns,
+        differently; ours changes them, and a write that began later has committed; one of the two changed
+        columns that other readers would then misread in partial rows that the other has logged.
         """
         if not schema:
             return schema

@@ -95,7 +95,7 @@ class Coordinator:
                 self._end_heartbeat()
 
     def turn(self, purpose: str, repairs: bool = False) -> AbstractContextManager[None]:
-        """Lock the table for one step of an optimistic writer; others hold it already.
+        """Lock the table for one step of an optimistic writer; any other writer holds it already.
 
         `repairs`: also repair what dead writers left. Raises ConcurrentWrite as `hold`.
         """
@@ -152,13 +152,13 @@ class Coordinator:
         """Roll back the write that `cause` ended, as far as the storage allows; the next writer does the
         rest. Earlier batches of a shared instant stay stored.
 
-        `takes_table`: also remove the table if nothing was ever written to it. If `cause` is another
-        writer, nothing is done: the pending instant is that writer's, unless a heartbeat tells them apart.
+        `takes_table`: also remove the table if nothing was ever written to it. If `cause` is a
+        ConcurrentWrite, a writer without heartbeats does nothing: the pending instant may be the other one's.
         """
         if isinstance(cause, ConcurrentWrite) and self.optimism is None:
             return
         with suppress(LabError):  # the caller must see `cause`
-            # without it our instant is a dead writer's
+            # without a heartbeat our instant counts as a dead writer's
             self._end_heartbeat()
             with self.turn("rollback"):
                 self.check()
