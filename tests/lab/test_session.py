@@ -54,3 +54,34 @@ def test_a_session_mixes_nothing_of_the_machine_into_its_results(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "of the machine: {}\n"
     assert "a notice of the JVM\n" in done.stderr
+
+
+_CONF = """
+import sys
+from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
+spark = start_session(SessionSettings(cores=1, driver_memory="512m", local_folder=sys.argv[1]))
+conf, system = spark.sparkContext.getConf(), spark._jvm.System
+print(conf.get("spark.shuffle.compress", "-"), conf.get("spark.shuffle.spill.compress", "-"))
+print(system.getProperty("of.the.machine"), system.getProperty("java.io.tmpdir"))
+print(spark.sparkContext.parallelize(range(9), 2).repartition(3).count())
+stop_session(spark)
+"""
+
+
+@pytest.mark.spark
+def test_a_local_session_takes_no_settings_from_variables(tmp_path: Path) -> None:
+    """Nor does the name of the folder for its files change it."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.shuffle.compress false\n")
+    local = tmp_path / 'my "own" füll folder\'s %41'
+    local.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    environment = os.environ | {
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_DIRS": str(elsewhere),
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.shuffle.spill.compress=false pyspark-shell",
+        "JAVA_TOOL_OPTIONS": "-Dof.the.machine=1",
+    }
+    command = [sys.executable, "-c", _CONF, str(local)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"- -\nNone {local}\n9\n"
+    assert not elsewhere.exists()

@@ -48,6 +48,18 @@ _JVM_ENVIRONMENT = {
     "HUDI_CONF_DIR": str(Path(__file__).parent),
 }
 
+_OF_THE_MACHINE = (
+    *(
+        "SPARK_CONF_DIR",
+        "HADOOP_CONF_DIR",
+        "YARN_CONF_DIR",
+        "SPARK_LOCAL_DIRS",
+        "PYSPARK_SUBMIT_ARGS",
+    ),
+    *("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+)
+"""Variables that would change local sessions, although no run records them. A cluster may need them."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
@@ -112,10 +124,17 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
     if settings.local_folder:
         conf["spark.local.dir"] = settings.local_folder
         conf["spark.sql.warehouse.dir"] = f"{settings.local_folder}/warehouse"
-        conf["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={settings.local_folder}"
+        conf["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={_word(settings.local_folder)}"
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
     return conf | dict(settings.conf)
+
+
+def _word(text: str) -> str:
+    """`text` as one of Spark's Java options, which it cuts at spaces outside quotes."""
+    if not re.search(r"[\s\"'\\]", text):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
@@ -151,7 +170,10 @@ def start_session(settings: SessionSettings) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = settings.worker_python or sys.executable
     os.environ.update(WORKER_ENVIRONMENT | _JVM_ENVIRONMENT)
-    os.environ.pop("SPARK_HOME", None)  # another Spark's jars would replace the locked pyspark's
+    # another Spark's jars would replace the locked pyspark's
+    local = settings.spark_master.startswith("local")
+    for name in ("SPARK_HOME", *(_OF_THE_MACHINE if local else ())):
+        os.environ.pop(name, None)
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
