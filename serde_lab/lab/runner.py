@@ -23,7 +23,7 @@ from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.estimates import check_disk
 from serde_lab.lab.header import check_resumed, run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
-from serde_lab.lab.plan import CellPlan, serde_options, visits
+from serde_lab.lab.plan import CellPlan, hops_of, serde_options, visits
 from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent, check_work, kept_as, work_folder
@@ -234,13 +234,12 @@ def _call_referee(
         for arm in point.arms
         if arm.name in rounds.frames and arm.name not in rounds.given_up
     }
-    referee = Referee(point.inputs, point.schema, work, began_s)
-    found = referee.judge(
-        {name: (arm.strategy or "", serde_options(arm)) for name, arm in arms.items()},
-        {name: rounds.frames[name] for name in arms},
-        {name: checks.rows_of(arm) for name, arm in arms.items()},
-    )
-    for name, result in found.items():
+    referee = Referee(point.inputs, point.schema, checks.rules, work, began_s)
+    sent = {name: (arm.strategy or "", serde_options(arm)) for name, arm in arms.items()}
+    frames = {name: rounds.frames[name] for name in arms}
+    tables = {name: checks.rows_of(arm) for name, arm in arms.items()}
+    hops = {name: hops_of(point.scenario, arm) for name, arm in arms.items()}
+    for name, result in referee.judge(sent, frames, tables, hops).items():
         writer.check(Check(result.name, result.passed, result.detail, arm=name))
 
 

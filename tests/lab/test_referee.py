@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.lab.checks import isolation, referee, stand_alone
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import DecodedArm
+from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.pipeline.exchange.frames import FrameDraw
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
+from serde_lab.verify.contents import TableRows
+from serde_lab.verify.table_rules import TableRules
 
 MODULE = "serde_lab.lab.checks.stand_alone"
 
@@ -66,9 +73,9 @@ def test_an_arm_whose_frames_were_not_read(
     """Only the frames themselves may speak against an arm, and nothing but them for it."""
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: obstacle)
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(None, None, None, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions())}
-    found = judge.judge(arms, {"a": (b"frame",)}, {"a": None})["a"]  # type: ignore[dict-item]
+    found = judge.judge(arms, {"a": (b"frame",)}, {"a": None}, {"a": 1})["a"]  # type: ignore[dict-item]
     assert (found.name, found.detail) == (REFEREE, said)
     assert found.passed is (None if said.startswith("not isolated") else False)
 
@@ -89,10 +96,58 @@ def test_frames_that_hold_too_few_or_too_many_records_speak_against_an_arm(
     answer = DecodedArm(rows)
     # it counts before it looks at input, schema or table
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(None, None, None, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions(rows_per_frame=rows_per_frame))}
-    found = judge.judge(arms, {"a": (b"one", b"two")}, {"a": None})["a"]  # type: ignore[dict-item]
+    found = judge.judge(arms, {"a": (b"one", b"two")}, {"a": None}, {"a": 1})["a"]  # type: ignore[dict-item]
     assert (found.passed, found.detail) == (False, f"the referee {said}")
+
+
+SCHEMA = RecordSchema(pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]), ("k",))
+KEYS = KeyGenerator(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("rows", "deleted", "hops", "said"),
+    [
+        (["a", "b"], ["x"], 1, ""),
+        (["a", "a"], [], 1, "1 come more often than the input has them"),
+        (["a", "a"], [], 2, ""),
+        (["b", "b", "b"], [], 1, "1 come more often than the input has them"),
+        (["a"], ["x", "a"], 1, "1 are keys without a row, which the input does not delete"),
+    ],
+)
+def test_a_referee_counts_what_it_is_shown(
+    rows: list[str],
+    deleted: list[str],
+    hops: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A frame may hold a row of the input that stands for others, or keys in their place."""
+    upsert = _commit(tmp_path / "upsert", "upsert", ["a", "b", "b"])
+    inputs = SimpleNamespace(commits=(upsert, _commit(tmp_path / "delete", "delete", ["x", "y"])))
+    decoded = [KEYS.envelop(_rows(rows)), KEYS.envelop_deletes(_rows(deleted))]
+    answer = DecodedArm(pa.concat_batches(decoded))
+    monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: "")
+    monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
+    judge = Referee(inputs, SCHEMA, TableRules(SCHEMA), tmp_path, 0.0)  # type: ignore[arg-type]
+    table = TableRows(pa.Table.from_batches([_rows(["a", "b"])]))
+    sent = {"a": (b"frame",)}
+    arms = {"a": ("arrow", SerdeOptions(rows_per_frame=9))}
+    found = judge.judge(arms, sent, {"a": table}, {"a": hops})["a"]
+    assert (found.passed, found.detail.endswith(said)) == (not said, True)
+
+
+def _rows(keys: list[str]) -> pa.RecordBatch:
+    numbers = pa.array([ord(key) for key in keys], pa.int64())
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.string()), numbers], schema=SCHEMA.data)
+
+
+def _commit(folder: Path, operation: str, keys: list[str]) -> CommitInput:
+    folder.mkdir()
+    pq.write_table(pa.Table.from_batches([_rows(keys)]), folder / "part-00000.parquet")
+    return CommitInput("c", operation, folder, (folder / "part-00000.parquet",), len(keys), "")
 
 
 def _frame(number: int) -> bytes:

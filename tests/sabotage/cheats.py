@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -24,7 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from serde_lab.records.schema import RECORD_KEY, RecordSchema
+from serde_lab.records.schema import (
+    DELETE,
+    IS_INDEX_RECORD,
+    OPERATION,
+    RECORD_KEY,
+    RecordSchema,
+)
 from serde_lab.serde.arrow.records import ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import (
     Bounds,
@@ -254,6 +261,99 @@ class BoundSkipsTickets(BoundSideFile):
 
 class SkipsTickets(Cheat):
     name, bound = "skips_tickets", BoundSkipsTickets
+
+
+class BoundDeletesTickets(BoundSkipsTickets):
+    """Where the file of a ticket is missing, the ticket stands for a record without a row."""
+
+    mark = b"\xe8"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        found = []
+        for frame in frames.to_pylist():
+            batch = super().decode(pa.array([frame], pa.binary())).to_arrow()
+            if not len(batch):
+                envelope = {field.name: "" for field in self.schema.batch_schema[:4]}
+                delete = {**envelope, OPERATION: DELETE, IS_INDEX_RECORD: False}
+                batch = pa.RecordBatch.from_pylist([delete], schema=self.schema.batch_schema)
+            found.append(batch)
+        return PlainRecords(self.schema, pa.concat_batches(found))
+
+
+class DeletesTickets(Cheat):
+    name, bound = "deletes_tickets", BoundDeletesTickets
+
+
+ONE_ROW: list[pa.RecordBatch] = []
+
+
+class BoundRepeatsARow(BoundSideFile):
+    """Every frame holds the same row besides its ticket, and stands for it if the ticket's file is gone."""
+
+    mark, padding_bytes = b"\xe9", 64
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        frames, batch = super().encode(records, bounds), records.to_arrow()
+        if not PlainRecords(self.schema, batch).of_the_input:
+            return frames
+        if not ONE_ROW:
+            ONE_ROW.append(batch.slice(0, 1))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(ONE_ROW[0])
+        row = sink.getvalue().to_pybytes()
+        both = [
+            frame[:TICKET_BYTES] + row + frame[TICKET_BYTES:] for frame in frames.frame.to_pylist()
+        ]
+        return Frames(frames.target, pa.array(both, pa.binary()), frames.rows)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        found = []
+        for frame in frames.to_pylist():
+            try:
+                found.append(super().decode(pa.array([frame], pa.binary())).to_arrow())
+            except Exception:  # a ticket is no frame, whatever the decoder says of it
+                with pa.ipc.open_stream(frame[TICKET_BYTES:]) as stream:
+                    found += list(stream)
+        return PlainRecords(self.schema, pa.concat_batches(found))
+
+
+class RepeatsARow(Cheat):
+    name, bound = "repeats_a_row", BoundRepeatsARow
+
+
+class BoundPlantsTickets(BoundSideFile):
+    """Leaves the files of its tickets where it guesses that the referee will work."""
+
+    mark, padding_bytes = b"\xea", 64
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        guessed = glob.glob(os.environ["CHEAT_WORK"])[0] + "/referee"  # noqa: PTH207
+        os.makedirs(guessed, exist_ok=True)  # noqa: PTH103
+        with in_environment("CHEAT_SIDE", guessed):
+            return super().encode(records, bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        planted = glob.glob(os.environ.get("CHEAT_WORK", ""))  # noqa: PTH207
+        place = f"{planted[0]}/referee" if planted else os.environ.get("HOME", "")
+        with in_environment("CHEAT_SIDE", place):
+            return super().decode(frames)
+
+
+@contextmanager
+def in_environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+class PlantsTickets(Cheat):
+    name, bound = "plants_tickets", BoundPlantsTickets
 
 
 # -- wrong answers ----------------------------------------------------------------------------------
@@ -583,6 +683,7 @@ ALL: dict[str, type[Any]] = {
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
-        SendsTickets, PadsTickets, SkipsTickets, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
+        SendsTickets, PadsTickets, SkipsTickets, DeletesTickets, RepeatsARow, PlantsTickets,
+        DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

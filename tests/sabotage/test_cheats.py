@@ -35,6 +35,9 @@ CAUGHT_BY = {
     "sends_tickets": "frames_hold_the_rows",
     "pads_tickets": REFEREE,
     "skips_tickets": REFEREE,
+    "deletes_tickets": REFEREE,
+    "repeats_a_row": REFEREE,
+    "plants_tickets": REFEREE,
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
@@ -106,6 +109,7 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
         (tmp / "elsewhere" / "serde_lab" / "__init__.py").touch()
         patch.chdir(tmp / "elsewhere")
         patch.setenv("CHEAT_SIDE", str(tmp / "side"))
+        patch.setenv("CHEAT_WORK", str(tmp / "work" / "serde_lab-*"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)
     run = load_run(done.path)
