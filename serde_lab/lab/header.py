@@ -6,7 +6,9 @@ For each strategy it also estimates how many bytes each column takes in frames.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -264,12 +266,15 @@ def _options_of_strategies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str,
 
 def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings without this machine's paths, since runs are read elsewhere and may be committed."""
-    places = {str(_PACKAGES): "<packages>", str(Path.cwd()): ".", str(Path.home()): "~"}
-    found = {}
-    for key, value in conf.items():
-        for place, name in places.items():
-            value = value.replace(place, name)
-        found[key] = value
+    places = {_PACKAGES: "<packages>", Path.cwd(): "."}
+    with suppress(RuntimeError):  # a user without an account may have no home
+        places[Path.home()] = "~"
+    found = dict(conf)
+    for place, name in places.items():
+        if place.name:  # a container's home or folder may be "/"
+            texts = "|".join(map(re.escape, (str(place), place.as_uri().removeprefix("file://"))))
+            whole = re.compile(rf"(?<![\w.-])({texts})(?![^/,;\s\"'])")
+            found = {key: whole.sub(name, value) for key, value in found.items()}
     return found
 
 

@@ -59,9 +59,9 @@ class LabReader:
                 allowed.add(found.base_file.path.rpartition("/")[2])
             if found.log_files:
                 allowed.add(found.file_id)
-        instants = tuple(instant.time for instant in table.timeline().completed())
+        instants = tuple(sorted(instant.time for instant in table.timeline().completed()))
         files = {path: frozenset(allowed) for path, allowed in names.items()}
-        return TableFacts(files, instants)
+        return TableFacts(files, instants, HudiRs(self.path).has_archive())
 
     def _plan(self) -> ReadPlan:
         return plan_snapshot(self._table())

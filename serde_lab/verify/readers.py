@@ -141,9 +141,9 @@ class HudiRs:
             ]
         instants = tuple(sorted({instant.timestamp for instant in done}))
         files = {path: frozenset(found) for path, found in names.items()}
-        return TableFacts(files, instants, self._has_archive())
+        return TableFacts(files, instants, self.has_archive())
 
-    def _has_archive(self) -> bool:
+    def has_archive(self) -> bool:
         """Whether instants were archived: hudi-rs reads only the active timeline."""
         if "://" in self.path:
             own = {k: v for k, v in self.options.items() if not k.startswith("hoodie.")}

