@@ -137,6 +137,13 @@ def test_batches_are_kept_and_made_again_when_asked_otherwise(cache: Path) -> No
     assert other.checksums["commit-1"] != first.checksums["commit-1"]
 
 
+@pytest.mark.slow
+def test_factors_that_differ_in_their_last_digits_share_no_table(tmp_path: Path) -> None:
+    for factor in (0.001, 0.001000001):
+        data = {**TPCH, "scale_factor": factor}
+        assert prepare_inputs(scenario(data, BULK, UPSERT), tmp_path).setups[0].rows == 1500
+
+
 def test_scenarios_that_ask_for_the_same_rows_share_them(cache: Path) -> None:
     first = prepare_inputs(scenario(TPCH, BULK, UPSERT), cache)
     content = scenario(TPCH, BULK, UPSERT).to_json() | {"name": "twin", "table": {"buckets": 2}}

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.cells import in_process_reads, read_cells
+from serde_lab.lab.cells.in_process_reads import digest_of_files
 from serde_lab.lab.checks.query_answers import READS
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
@@ -304,3 +307,13 @@ def test_what_cannot_be_is_refused_by_name(
     whole = document(tmp_path, arms, commits) | changes
     with pytest.raises(ScenarioError, match=says):
         parse_scenario(whole)
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a*", "it's"])
+def test_a_folders_name_is_no_pattern(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / name / "rows.parquet")
+    (tmp_path / "a1").mkdir()
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "a1" / "rows.parquet")
+    with duckdb.connect() as connection:
+        assert digest_of_files(connection, tmp_path / name).rows == 2

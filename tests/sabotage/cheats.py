@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -44,7 +44,8 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.table.files import base_file
-from serde_lab.table.files.base_file import BLOOM_KEY, BaseFileWriter
+from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, MIN_KEY, BaseFileWriter
+from serde_lab.table.files.key_footer import BloomBuilder
 
 BURN_CPU_S = 0.8
 
@@ -574,15 +575,16 @@ class DecodesLate(Cheat):
 # -- cheaper files -----------------------------------------------------------------------------------
 
 
-def write_once_without_bloom() -> None:
-    """The next base file of this process has no Bloom filter."""
+def write_once_with(changes: Mapping[str, str | None]) -> None:
+    """The footer of the next base file of this process has these values, and lacks the keys with None."""
     honest: Any = BaseFileWriter._footer
 
-    def without(self: BaseFileWriter) -> dict[str, str]:
+    def changed(self: BaseFileWriter) -> dict[str, str]:
         BaseFileWriter._footer = honest  # type: ignore[method-assign]
-        return {key: value for key, value in honest(self).items() if key != BLOOM_KEY}
+        found = honest(self) | changes
+        return {key: value for key, value in found.items() if value is not None}
 
-    BaseFileWriter._footer = without  # type: ignore[method-assign]
+    BaseFileWriter._footer = changed  # type: ignore[method-assign]
 
 
 def write_once_without_statistics() -> None:
@@ -598,16 +600,37 @@ def write_once_without_statistics() -> None:
 
 class BoundLeavesOutBloom(Bound):
     mark = b"\xde"
+    footer: ClassVar[Mapping[str, str | None]] = {BLOOM_KEY: None}
 
     def decode(self, frames: pa.BinaryArray) -> Records:
         records = super().decode(frames)
         if PlainRecords(self.schema, records.to_arrow()).of_the_input:
-            write_once_without_bloom()
+            write_once_with(self.footer)
         return records
 
 
 class LeavesOutBloom(Cheat):
     name, bound = "leaves_out_bloom", BoundLeavesOutBloom
+
+
+class BoundEmptiesBloom(BoundLeavesOutBloom):
+    """Writes the filter of a file without keys."""
+
+    mark = b"\xeb"
+    footer: ClassVar[Mapping[str, str | None]] = {BLOOM_KEY: BloomBuilder(1).to_footer()}
+
+
+class EmptiesBloom(Cheat):
+    name, bound = "empties_bloom", BoundEmptiesBloom
+
+
+class BoundInventsARange(BoundLeavesOutBloom):
+    mark = b"\xec"
+    footer: ClassVar[Mapping[str, str | None]] = {MIN_KEY: "", MAX_KEY: "~"}
+
+
+class InventsARange(Cheat):
+    name, bound = "invents_a_range", BoundInventsARange
 
 
 class BoundLeavesOutStatistics(Bound):
@@ -684,6 +707,6 @@ ALL: dict[str, type[Any]] = {
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
         SendsTickets, PadsTickets, SkipsTickets, DeletesTickets, RepeatsARow, PlantsTickets,
-        DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
+        DecodesLate, LeavesOutBloom, EmptiesBloom, InventsARange, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

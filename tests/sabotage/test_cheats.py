@@ -47,6 +47,8 @@ CAUGHT_BY = {
     "sends_arrow": "wire_is_the_strategys",
     "wears_arrows_mark": "wire_is_the_strategys",
     "leaves_out_bloom": "files_alike",
+    "empties_bloom": "files_alike",
+    "invents_a_range": "files_alike",
     "leaves_out_statistics": "files_alike",
 }
 """The check that must name it; others may fail besides."""

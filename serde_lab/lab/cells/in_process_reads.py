@@ -7,6 +7,7 @@ and hashes them where they arrive.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -179,7 +180,7 @@ class DuckScan(TableOperator):
 
     @property
     def _files(self) -> str:
-        return f"read_parquet('{_quoted(self._folder)}/*.parquet')"
+        return _files_of(self._folder)
 
     def _digest(self) -> Digest:
         return digest_of_files(self._sql, self._folder)
@@ -216,7 +217,13 @@ def _counted(sql: duckdb.DuckDBPyConnection, rows: str) -> tuple[int, int]:
 
 
 def digest_of_files(sql: duckdb.DuckDBPyConnection, folder: Path) -> Digest:
-    return Digest(*_counted(sql, f"read_parquet('{_quoted(folder)}/*.parquet')"))
+    return Digest(*_counted(sql, _files_of(folder)))
+
+
+def _files_of(folder: Path) -> str:
+    # the folder's own name is no pattern
+    name = re.sub(r"[\[*?]", r"[\g<0>]", _quoted(folder))
+    return f"read_parquet('{name}/*.parquet')"
 
 
 def _quoted(path: Path) -> str:

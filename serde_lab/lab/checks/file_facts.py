@@ -6,16 +6,25 @@ statistics takes less work. `report/run/ways_of_upserting.py` compares the facts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
-from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, META_NAMES, MIN_KEY
+from serde_lab.table.files.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    MAX_KEY,
+    META_NAMES,
+    MIN_KEY,
+    RECORD_KEY,
+)
+from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.files.parquet import columns_with_nan
 from serde_lab.table.storage.storage import Storage
@@ -25,6 +34,7 @@ from serde_lab.verify.table_checks import CheckResult
 _UNORDERED = "INT96"
 """Parquet's type for old timestamps has no order, so no writer stores its statistics."""
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_TRIED_KEYS = 1000
 _DATA_BLOCKS = {"avro", "parquet", "hfile"}
 
 
@@ -54,6 +64,8 @@ class FileFacts:
     """How many columns have statistics, in the form "21 of 21"."""
     without_bloom: int = 0
     """Base files without a Bloom filter."""
+    wrong_keys: int = 0
+    """Base files whose Bloom filter or key range is not that of their keys."""
     without_statistics: int = 0
     """Row groups of base files in which a column has no statistics, though its type has an order."""
     without_meta: int = 0
@@ -129,12 +141,35 @@ def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
         facts.bloom_bytes += bloom_bytes
         facts.without_bloom += not bloom_bytes
         facts.key_ranges += MIN_KEY.encode() in keys and MAX_KEY.encode() in keys
+        if bloom_bytes:
+            facts.wrong_keys += not _tells_keys(
+                file, {k.decode(): v.decode() for k, v in keys.items()}
+            )
         facts.row_groups += metadata.num_row_groups
         for number in range(metadata.num_row_groups):
             columns = [metadata.row_group(number).column(i) for i in range(metadata.num_columns)]
             seen = sum(column.is_stats_set for column in columns)
             facts.statistics.add(f"{seen} of {len(columns)}")
             facts.without_statistics += any(_lacks_statistics(file, column) for column in columns)
+
+
+def _tells_keys(file: pq.ParquetFile, footer: Mapping[str, str]) -> bool:
+    """Whether the filter has keys of the file, drawn at random, and the range, if there is one, is theirs."""
+    keys = file.read(columns=[RECORD_KEY]).column(0)
+    extent = KeyRange()
+    for chunk in keys.chunks:
+        extent.add(chunk)
+    for stated, found in ((MIN_KEY, extent.least), (MAX_KEY, extent.greatest)):
+        if footer.get(stated, found) != found:
+            return False
+    try:
+        bloom = BloomFilter.from_footer(footer[BLOOM_KEY], footer.get(BLOOM_TYPE_KEY, ""), "")
+    except TableError:
+        return False
+    # by the operating system's chance, so that no writer knows which are tried
+    drawn = np.random.default_rng().integers(len(keys), size=_TRIED_KEYS if len(keys) else 0)
+    tried = pa.chunked_array([keys.take(pa.array(drawn))], pa.string()).combine_chunks()
+    return bool(bloom.may_contain(tried).all())
 
 
 def _lacks_statistics(file: pq.ParquetFile, column: pq.ColumnChunkMetaData) -> bool:
@@ -208,6 +243,11 @@ def _problems(facts: FileFacts, wanted: WantedFiles) -> Iterable[str]:
         yield f"expected {wanted.log_blocks} log blocks, found {', '.join(sorted(blocks))}"
     if wanted.bloom and facts.without_bloom:
         yield f"{facts.without_bloom} of {facts.base_files} base files have no Bloom filter"
+    if facts.wrong_keys:
+        yield (
+            f"{facts.wrong_keys} of {facts.base_files} base files have a Bloom filter or a key range of"
+            " other keys"
+        )
     yield from _statistics_problems(facts)
     if facts.without_meta:
         yield f"{facts.without_meta} files or blocks have no meta columns"

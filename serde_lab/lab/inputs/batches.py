@@ -119,7 +119,8 @@ def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> 
     data = scenario.data
     if isinstance(data, TpchData):
         by = generator_version().replace(" ", "-")
-        out = cache / "tpch" / by / f"scale-factor-{data.scale_factor:g}"
+        factor = repr(data.scale_factor).removesuffix(".0")  # all digits, unlike `:g`
+        out = cache / "tpch" / by / f"scale-factor-{factor}"
         made = generate(data.table, data.scale_factor, out, progress=progress)
         done = "generated earlier" if made.reused else "generated"
         say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
