@@ -90,7 +90,7 @@ class Silent:
 MARK = Path(".hoodie") / "serde_lab.kept"
 """Marks a table as a run's copy. Readers of Hudi tables ignore this file."""
 _UNFINISHED = ".serde_lab-keeping-"
-_PREFIX, _LOCK = "serde_lab-", ".lock"
+_PREFIX, _LOCK, _NEW_LOCK = "serde_lab-", ".lock", ".new-lock"
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f?\\]")
 
 
@@ -108,9 +108,11 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
         tempfile.TemporaryDirectory(
             prefix=_PREFIX, dir=above, ignore_cleanup_errors=True
         ) as folder,
-        (Path(folder) / _LOCK).open("w") as file,
+        (Path(folder) / _NEW_LOCK).open("w") as file,
     ):
         lock_file(file, wait=True)
+        # it gets its name once it is locked: until then another run would remove the folder as abandoned
+        (Path(folder) / _NEW_LOCK).rename(Path(folder) / _LOCK)
         yield Path(folder)
 
 

@@ -7,10 +7,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serde_lab.errors import StorageError, UsageError
+from serde_lab.lab import run_settings
 from serde_lab.lab.run_settings import MARK, KeptTables
 
 
@@ -137,3 +139,26 @@ def test_a_full_disk_leaves_what_was_there(
         kept.keep(table, "arrow")
     assert contents(kept.folder) == before
     assert [path.name for path in kept.folder.iterdir()] == (["arrow"] if there else [])
+
+
+def test_a_run_that_begins_takes_no_folder_that_another_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs may begin at once: a folder is not abandoned before its run has locked it."""
+    honest = run_settings.lock_file
+
+    def late(file: Any, **how: bool) -> bool:
+        monkeypatch.setattr(run_settings, "lock_file", honest)
+        run_settings.remove_abandoned(tmp_path)
+        return honest(file, **how)
+
+    monkeypatch.setattr(run_settings, "lock_file", late)
+    with run_settings.work_folder(tmp_path) as folder:
+        assert folder.is_dir()
+        run_settings.remove_abandoned(tmp_path)
+        assert folder.is_dir()
+    left = tmp_path / folder.name
+    left.mkdir()
+    (left / ".lock").touch()
+    run_settings.remove_abandoned(tmp_path)
+    assert not left.exists()
