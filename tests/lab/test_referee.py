@@ -102,23 +102,31 @@ def test_frames_that_hold_too_few_or_too_many_records_speak_against_an_arm(
     assert (found.passed, found.detail) == (False, f"the referee {said}")
 
 
-SCHEMA = RecordSchema(pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]), ("k",))
+SCHEMA = RecordSchema(
+    pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]), ("k",), ("n",)
+)
 KEYS = KeyGenerator(SCHEMA)
+RULES = TableRules(SCHEMA)
+GLOBAL = TableRules(SCHEMA, key_is_global=True)
 
 
 @pytest.mark.parametrize(
-    ("rows", "deleted", "hops", "said"),
+    ("rows", "deleted", "rules", "hops", "said"),
     [
-        (["a", "b"], ["x"], 1, ""),
-        (["a", "a"], [], 1, "1 come more often than the input has them"),
-        (["a", "a"], [], 2, ""),
-        (["b", "b", "b"], [], 1, "1 come more often than the input has them"),
-        (["a"], ["x", "a"], 1, "1 are keys without a row, which the input does not delete"),
+        (["a", "b"], ["x"], RULES, 1, ""),
+        (["a", "a"], [], RULES, 1, "1 come more often than the input has them"),
+        (["a", "a"], [], RULES, 2, ""),
+        (["b", "b", "b"], [], RULES, 1, "1 come more often than the input has them"),
+        (["a"], ["x", "a"], RULES, 1, "1 are keys without a row that the input does not delete"),
+        # it leaves a partition
+        (["a"], ["a"], GLOBAL, 1, ""),
+        (["a"], ["a", "c"], GLOBAL, 1, "1 are keys without a row that the input does not delete"),
     ],
 )
 def test_a_referee_counts_what_it_is_shown(
     rows: list[str],
     deleted: list[str],
+    rules: TableRules,
     hops: int,
     said: str,
     tmp_path: Path,
@@ -131,7 +139,7 @@ def test_a_referee_counts_what_it_is_shown(
     answer = DecodedArm(pa.concat_batches(decoded))
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: "")
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(inputs, SCHEMA, TableRules(SCHEMA), tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(inputs, SCHEMA, rules, tmp_path, 0.0)  # type: ignore[arg-type]
     table = TableRows(pa.Table.from_batches([_rows(["a", "b"])]))
     sent = {"a": (b"frame",)}
     arms = {"a": ("arrow", SerdeOptions(rows_per_frame=9))}

@@ -4,7 +4,7 @@ The frames are drawn at random in the tasks that receive them. After the workers
 new process decodes them in namespaces (`isolation`) that hold only Python, packages, frames, schema and
 options. A frame holds a record at least, and exactly one where frames hold one each. Its rows must be in
 the table; those that are not must be rows of the input, which others then replaced. A row may come as often
-as it was sent, and a record without a row must be that of a delete.
+as it was sent, and a record without a row must be that of a delete or a move.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class Referee:
             return CheckResult(REFEREE, False, detail)
         rows, keys = _rows(answer.rows)
         words = f"{records:,} rows from {frames:,} frames of the run"
-        if unknown := self._not_deleted(keys):
+        if unknown := self._without_reason(keys):
             detail = (
-                f"of {words}, {unknown:,} are keys without a row, which the input does not delete"
+                f"of {words}, {unknown:,} are keys without a row that the input does not delete"
             )
             return CheckResult(REFEREE, False, detail)
         found = _hashes(self._schema, [rows])
@@ -120,14 +120,18 @@ class Referee:
         detail = f"the referee decodes {words}, of which {in_it}, and others replaced the rest"
         return CheckResult(REFEREE, True, detail)
 
-    def _not_deleted(self, keys: pa.StringArray) -> int:
-        """How many of these keys no `delete` of the input names."""
+    def _without_reason(self, keys: pa.StringArray) -> int:
+        """How many of these keys come without a row, although the input neither deletes nor moves them.
+
+        Under a global index a record leaves its old partition by a delete.
+        """
         if not len(keys):
             return 0
-        deletes = [one for one in self._inputs.commits if one.operation == Operation.DELETE]
+        moves = self._rules.key_is_global and bool(self._schema.partition)
         chunks = [
             chunk
-            for commit in deletes
+            for commit in self._inputs.commits
+            if moves or commit.operation == Operation.DELETE
             for batch in _batches(commit)
             for chunk in record_keys(batch, self._rules).chunks
         ]

@@ -49,16 +49,11 @@ _JVM_ENVIRONMENT = {
 }
 
 _OF_THE_MACHINE = (
-    *(
-        "SPARK_CONF_DIR",
-        "HADOOP_CONF_DIR",
-        "YARN_CONF_DIR",
-        "SPARK_LOCAL_DIRS",
-        "PYSPARK_SUBMIT_ARGS",
-    ),
-    *("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+    *("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_LOCAL_DIRS"),
+    *("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
 )
-"""Variables that would change local sessions, although no run records them. A cluster may need them."""
+"""Variables that would change local sessions, although no run records them. A cluster may need them, and
+SPARK_SUBMIT_OPTS is kept: it is for one session, as where a profile is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
