@@ -109,6 +109,9 @@ class MergerCombiner:
     def _table(self) -> MergedTable:
         return MergedTable(self.schema, self.properties, self.serde)
 
+    def _checked(self, newer: Rows, merged: Merged) -> Merged:
+        return checked(self.merger, newer, merged, self.schema.record_key)
+
     def combine(
         self, older: Rows, newer: Rows, newer_wins: Mask, present: Present | None = None
     ) -> Merged:
@@ -117,32 +120,30 @@ class MergerCombiner:
             return Merged(newer)
         if present:
             return self._by_given(older, newer, present)
-        return checked(self.merger, newer, self.merger.merge(older, newer, self._table))
+        return self._checked(newer, self.merger.merge(older, newer, self._table))
 
     def pre_combine(self, older: Rows, newer: Rows, present: Present) -> Merged:
         """Merge two entries of a batch or log."""
         if self.in_log or present or not len(older):
             return self.combine(older, newer, np.ones(len(newer), np.bool_), present)
-        return checked(self.merger, newer, self.merger.pre_combine(older, newer, self._table))
+        return self._checked(newer, self.merger.pre_combine(older, newer, self._table))
 
     def _by_given(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
         """Merge with `partial_merge`, all rows that have the same columns at once."""
         masks = np.stack(list(present.values()), axis=1)
         patterns, of_row = np.unique(masks, axis=0, return_inverse=True)
-        rows, places = [], []
+        rows = []
         deleted, older_kept = (np.zeros(newer.num_rows, np.bool_) for _ in range(2))
         for number, pattern in enumerate(patterns):
             at = np.flatnonzero(of_row.reshape(-1) == number)
-            lacking = {name for name, there in zip(present, pattern, strict=True) if not there}
-            given = [name for name in newer.schema.names if name not in lacking]
+            there = dict(zip(present, pattern, strict=True))
+            given = [name for name in newer.schema.names if there.get(name, True)]
             old, new = (side.take(pa.array(at)) for side in (older, newer))
-            made = self.merger.partial_merge(old, new, given, self._table)
-            one = checked(self.merger, new, made)
+            one = self._checked(new, self.merger.partial_merge(old, new, given, self._table))
             rows.append(one.rows)
-            places.append(at)
             deleted[at] = False if one.deleted is None else one.deleted
             older_kept[at] = False if one.older_kept is None else one.older_kept
-        back = np.argsort(np.concatenate(places))
+        back = np.argsort(np.argsort(of_row.reshape(-1), kind="stable"))
         return Merged(pa.concat_batches(rows).take(pa.array(back)), deleted, older_kept)
 
     def fold(self, entries: Entries) -> Folded:
@@ -382,9 +383,8 @@ class PartialUpdateCombiner:
 
 def _first_full(full: Mask, made_of: Sources) -> Indices:
     """The first source of each key without a gap, or its last source if all have one."""
-    place = np.arange(len(made_of.rows))
     last = np.repeat(made_of.starts[1:] - 1, np.diff(made_of.starts))
-    candidates = np.where(full[made_of.rows], place, last)
+    candidates = np.where(full[made_of.rows], np.arange(len(made_of.rows)), last)
     if not len(candidates):
         return made_of.tops
     return made_of.rows[np.minimum.reduceat(candidates, made_of.starts[:-1])]

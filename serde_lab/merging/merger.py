@@ -21,11 +21,14 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError, SchemaError
 from serde_lab.merging.survivors import Mask, not_older
+from serde_lab.records.conversion import java_text
 from serde_lab.records.schema import (
     INSTANT_TIME,
     IS_INDEX_RECORD,
     PARTITION_PATH,
+    RECORD_KEY,
     RecordSchema,
+    column_of,
     values_at,
 )
 
@@ -142,8 +145,8 @@ class RecordMerger(ABC):
 
         Batches have the columns of `table.schema.data`. While a table is read there may be meta columns too,
         or fewer data columns if a query selects fewer. Records have the schema of `table.serde`. The result
-        must have as many rows, of the same kind, columns and (records) keys; otherwise the write or read
-        raises SchemaError, which names the merger.
+        must have as many rows, of the same kind, columns and keys, and masks of one boolean per pair;
+        otherwise the write or read raises SchemaError, which names the merger.
         """
 
     def pre_combine(self, older: Rows, newer: Rows, table: MergedTable) -> Merged:
@@ -227,9 +230,16 @@ def enveloped(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def checked(merger: RecordMerger, newer: Rows, merged: Merged) -> Merged:
-    """`merged`, if it has the rows that were asked for. Raises SchemaError, naming the merger, otherwise."""
-    rows, named = merged.rows, name_of(merger)
+def checked(merger: RecordMerger, newer: Rows, merged: Merged, key: Sequence[str] = ()) -> Merged:
+    """`merged`, if it has the rows that were asked for. Raises SchemaError, naming the merger, otherwise.
+
+    `key`: the fields of the record key, by which the rows of Arrow batches are recognised; a batch may lack
+    them. Records have their keys beside their columns.
+    """
+    named = name_of(merger)
+    if not isinstance(merged, Merged):
+        raise SchemaError(f"{named} gave {type(merged).__name__}, expected Merged")
+    rows = merged.rows
     if type(rows) is not type(newer):
         raise SchemaError(
             f"{named} was given {type(newer).__name__} and gave {type(rows).__name__}"
@@ -240,21 +250,53 @@ def checked(merger: RecordMerger, newer: Rows, merged: Merged) -> Merged:
                 f"{named} was given {len(newer)} pairs of {', '.join(newer.schema.names)} and gave"
                 f" {len(rows)} rows of {', '.join(rows.schema.names)}"
             )
-        return merged
-    if len(rows) != len(newer) or rows.schema.data != newer.schema.data:
+    elif len(rows) != len(newer) or rows.schema.data != newer.schema.data:
         raise SchemaError(
             f"{named} was given {len(newer)} pairs of records of"
             f" {', '.join(newer.schema.data.names)} and gave {len(rows)} of"
             f" {', '.join(rows.schema.data.names)}"
         )
-    same = pc.equal(rows.record_keys(), newer.record_keys()).to_numpy(zero_copy_only=False)
-    if merged.deleted is not None:
-        same = same | merged.deleted
+    for what, mask in (("deleted", merged.deleted), ("older_kept", merged.older_kept)):
+        _check_mask(named, what, mask, len(newer))
+    if isinstance(newer, pa.RecordBatch):
+        for field in (RECORD_KEY, *key):
+            if column_of(field) in newer.schema.names:
+                asked, found = values_at(newer, field), values_at(rows, field)
+                _check_keys(f"{named} was given {field}", asked, found, merged.deleted)
+    else:
+        asked, found = newer.record_keys(), rows.record_keys()
+        _check_keys(f"{named} was given record key", asked, found, merged.deleted)
+    return merged
+
+
+def _check_mask(named: str, what: str, mask: object, pairs: int) -> None:
+    # numbers would pass as positions where a mask is meant
+    fits = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (pairs,)
+    if mask is not None and not fits:
+        found = (
+            f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask)
+        )
+        raise SchemaError(
+            f"{named} was given {pairs} pairs, and its {what} is {found}, expected a numpy array of one"
+            " boolean for each"
+        )
+
+
+def _check_keys(given: str, asked: pa.Array, found: pa.Array, deleted: Mask | None) -> None:
+    if asked.equals(found):
+        return
+    # as text, in which NaN equals NaN
+    texts = [pc.fill_null(java_text(values), _NO_KEY) for values in (asked, found)]
+    same = pc.equal(*texts).to_numpy(zero_copy_only=False)
+    if deleted is not None:
+        same = same | deleted
     if not same.all():
         row = int(np.argmin(same))
-        key, found = newer.record_keys()[row].as_py(), rows.record_keys()[row].as_py()
-        raise SchemaError(f"{named} was given record key {key!r} and gave {found!r}")
-    return merged
+        raise SchemaError(f"{given} {asked[row].as_py()!r} and gave {found[row].as_py()!r}")
+
+
+_NO_KEY = "\0null"
+"""Stands for a null field of a key where keys are compared."""
 
 
 class ConvertingMerger(RecordMerger):

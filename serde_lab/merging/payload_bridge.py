@@ -249,7 +249,7 @@ class AvroRecordMerger(RecordMerger):
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, table.properties)
-            datum = None if result is None else bridge.encoded_datum(result)
+            datum = None if result is None else bridge.encoded_datum(result, payload_class)
             # a payload may give back the very record that it was given, with other values
             older_kept[row] = result is current and datum == current_avro[row]
             results.append(datum)
@@ -267,9 +267,15 @@ class AvroRecordMerger(RecordMerger):
         older_kept = np.zeros(newer.num_rows, np.bool_)
         for row, (old, new) in enumerate(zip(before, after, strict=True)):
             kept = new.pre_combine(old, table.properties)
+            if not (isinstance(kept, RecordPayload) and kept.avro):
+                found = "one without bytes" if isinstance(kept, RecordPayload) else repr(kept)
+                raise DataError(
+                    f"payload class {_named(payload_class)}: pre_combine of two records gave {found},"
+                    " expected a payload that holds a record"
+                )
             older_kept[row] = kept is old
             # keep the whole record: the merge with the stored one decides whether it is a delete
-            results.append(bridge.encoded_datum(kept.decode(kept.avro)))
+            results.append(bridge.encoded_datum(kept.decode(kept.avro), payload_class))
         return bridge.merged(results, newer, older_kept)
 
 
@@ -318,10 +324,21 @@ class _Bridge:
         made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
         return Merged(made, deleted if deleted.any() else None, older_kept)
 
-    def encoded_datum(self, datum: Datum) -> bytes:
+    def encoded_datum(self, datum: Datum, made_by: type[RecordPayload]) -> bytes:
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, self._avro, datum)
+        try:
+            fastavro.schemaless_writer(out, self._avro, datum)
+        except Exception as exc:
+            # the error types differ by what is wrong with the datum
+            raise DataError(
+                f"payload class {_named(made_by)} gave {datum!r:.200}, which is no record of the table:"
+                f" {exc}"
+            ) from exc
         return out.getvalue()
+
+
+def _named(payload_class: type[RecordPayload]) -> str:
+    return f"{payload_class.__module__}:{payload_class.__qualname__}"
 
 
 _FIRST, _LAST = np.datetime64("0001-01-01"), np.datetime64("9999-12-31T23:59:59.999999")

@@ -452,6 +452,32 @@ def test_a_payload_may_give_back_the_stored_record_with_other_values() -> None:
     assert result.older_kept.tolist() == [False, True]
 
 
+class OtherKey(Longest):
+    """A user's payload that gives the row another key."""
+
+    def combine_and_get_update_value(
+        self, current: dict[str, object], properties: Mapping[str, str]
+    ) -> dict[str, object] | None:
+        return {**current, "k": "other"}
+
+
+class OtherType(Longest):
+    """A user's payload that gives a number where the table has a text."""
+
+    def combine_and_get_update_value(
+        self, current: dict[str, object], properties: Mapping[str, str]
+    ) -> dict[str, object] | None:
+        return {**current, "b": 5}
+
+
+class NoneOfBoth(Longest):
+    """A user's payload that keeps neither of two records."""
+
+    def pre_combine(self, older: RecordPayload, properties: Mapping[str, str]) -> RecordPayload:  # type: ignore[override]
+        found: Any = None
+        return found  # type: ignore[no-any-return]
+
+
 class Insertable(RecordPayload):
     """A user's payload that would change what is inserted."""
 

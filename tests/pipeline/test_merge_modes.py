@@ -479,6 +479,24 @@ def test_a_payload_class_that_cannot_be_followed_is_refused_before_anything_is_w
     assert not table.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("OtherKey", "was given k 'x' and gave 'other'"),
+        ("OtherType", "payload class .*:OtherType gave .*, which is no record of the table"),
+        ("NoneOfBoth", "payload class .*:NoneOfBoth: pre_combine of two records gave None"),
+    ],
+)
+def test_what_a_payload_class_returns_is_held_to_the_table(
+    name: str, says: str, tmp_path: Path
+) -> None:
+    options = {"hoodie.datasource.write.payload.class": f"tests.merging.test_mergers:{name}"}
+    table = LabTable(tmp_path, options, LONGEST_SCHEMA)
+    table.upsert(longest([("x", 1, "xx")]))
+    with pytest.raises((DataError, SchemaError), match=says):
+        table.upsert(longest([("x", 2, "z"), ("x", 3, "zz")]))
+
+
 LONGEST_SCHEMA = pa.schema(
     [("k", pa.string()), ("n", pa.int64()), ("ts", pa.int64()), ("b", pa.string())]
 )

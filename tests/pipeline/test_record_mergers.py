@@ -237,9 +237,42 @@ def test_a_merger_that_returns_other_records_is_refused_by_name(
     assert [i.time for i in table.table.timeline().completed()] == before
 
 
+class OtherKeysOfBatches(Sums):
+    """Mixes up the rows of Arrow batches."""
+
+    def merge(self, older: Any, newer: Any, table: MergedTable) -> Merged:
+        return Merged(newer.take(np.arange(len(newer))[::-1].copy()))
+
+
+class Numbers(Sums):
+    """Marks by numbers what a mask is to mark: as an index, 0 and 1 are places."""
+
+    def merge(self, older: Any, newer: Any, table: MergedTable) -> Merged:
+        return Merged(newer, None, np.zeros(len(newer), np.int64))
+
+
+class ShortMask(Sums):
+    """A mask of one for all pairs."""
+
+    def merge(self, older: Any, newer: Any, table: MergedTable) -> Merged:
+        return Merged(newer, np.array([True]))
+
+
+class NoMerged(Sums):
+    """Gives the rows alone."""
+
+    def merge(self, older: Any, newer: Any, table: MergedTable) -> Merged:
+        found: Any = newer
+        return found  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("merger", "says"),
     [
+        (OtherKeysOfBatches, "OtherKeysOfBatches was given n 0 and gave 1"),
+        (Numbers, r"Numbers was given 2 pairs, and its older_kept is int64 of shape \(2,\)"),
+        (ShortMask, r"ShortMask was given 2 pairs, and its deleted is bool of shape \(1,\)"),
+        (NoMerged, "NoMerged gave RecordBatch, expected Merged"),
         (OtherColumns, r"OtherColumns was given 2 pairs of records of k, n, .* and gave 2 of k$"),
         (NotRecords, "NotRecords was given RecordBatch and gave list"),
     ],
