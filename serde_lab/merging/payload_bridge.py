@@ -32,7 +32,14 @@ from serde_lab.merging.merger import (
     named_class,
 )
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.schema import DELETE, IS_DELETED, is_list, values_at
+from serde_lab.records.schema import (
+    DELETE,
+    IS_DELETED,
+    PARTITION_PATH,
+    RECORD_KEY,
+    is_list,
+    values_at,
+)
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]
@@ -245,11 +252,13 @@ class AvroRecordMerger(RecordMerger):
         payload_class = load_payload(table.properties[PAYLOAD_CLASS])
         results: list[bytes | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
-        current_avro = bridge.encoded(older)
+        current_avro, meta = bridge.encoded(older), bridge.meta_of(newer)
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, table.properties)
-            datum = None if result is None else bridge.encoded_datum(result, payload_class)
+            datum = None
+            if result is not None:
+                datum = bridge.encoded_datum(result, meta[row], payload_class)
             # a payload may give back the very record that it was given, with other values
             older_kept[row] = result is current and datum == current_avro[row]
             results.append(datum)
@@ -275,8 +284,17 @@ class AvroRecordMerger(RecordMerger):
                 )
             older_kept[row] = kept is old
             # keep the whole record: the merge with the stored one decides whether it is a delete
-            results.append(bridge.encoded_datum(kept.decode(kept.avro), payload_class))
+            results.append(bridge.encoded_datum(kept.decode(kept.avro), {}, payload_class))
         return bridge.merged(results, newer, older_kept)
+
+
+_META = frozenset(
+    {
+        RECORD_KEY,
+        PARTITION_PATH,
+        *(f"_hoodie_{name}" for name in ("commit_time", "commit_seqno", "file_name")),
+    }
+)
 
 
 class _Bridge:
@@ -285,6 +303,7 @@ class _Bridge:
     def __init__(self, schema: pa.Schema, ordering: tuple[str, ...]) -> None:
         self._schema, self._ordering = schema, ordering
         self._codec, self._avro = _codec(schema)
+        self._meta = [name for name in schema.names if name in _META]
 
     def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -324,10 +343,15 @@ class _Bridge:
         made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
         return Merged(made, deleted if deleted.any() else None, older_kept)
 
-    def encoded_datum(self, datum: Datum, made_by: type[RecordPayload]) -> bytes:
+    def meta_of(self, rows: pa.RecordBatch) -> list[Datum]:
+        """The meta columns of stored rows, of which a payload need not know."""
+        found: list[Datum] = rows.select(self._meta).to_pylist()
+        return found if self._meta else [{}] * rows.num_rows
+
+    def encoded_datum(self, datum: Datum, meta: Datum, made_by: type[RecordPayload]) -> bytes:
         out = io.BytesIO()
         try:
-            fastavro.schemaless_writer(out, self._avro, datum)
+            fastavro.schemaless_writer(out, self._avro, {**meta, **datum})
         except Exception as exc:
             # the error types differ by what is wrong with the datum
             raise DataError(

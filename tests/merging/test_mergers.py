@@ -452,6 +452,17 @@ def test_a_payload_may_give_back_the_stored_record_with_other_values() -> None:
     assert result.older_kept.tolist() == [False, True]
 
 
+class DataAlone(Longest):
+    """A user's payload that makes a new record, without the meta columns of stored ones."""
+
+    def combine_and_get_update_value(
+        self, current: dict[str, object], properties: Mapping[str, str]
+    ) -> dict[str, object] | None:
+        found = super().combine_and_get_update_value(current, properties)
+        assert found is not None
+        return {name: found[name] for name in ("k", "n", "ts", "b")}
+
+
 class OtherKey(Longest):
     """A user's payload that gives the row another key."""
 

@@ -452,19 +452,24 @@ def test_the_bridges_detour_is_a_phase_of_its_own(
     assert ["payload" in phases for phases in seen] == [True, False]
 
 
-def test_a_payload_class_of_the_users_merges_and_is_read(tmp_path: Path) -> None:
-    name = "tests.merging.test_mergers:Longest"
+@pytest.mark.parametrize("name", ["Longest", "DataAlone"])
+def test_a_payload_class_of_the_users_merges_and_is_read(name: str, tmp_path: Path) -> None:
+    name = f"tests.merging.test_mergers:{name}"
     table = LabTable(
         tmp_path, MOR | {"hoodie.datasource.write.payload.class": name}, LONGEST_SCHEMA
     )
     table.upsert(longest([("x", 1, "xx"), ("y", 1, "yy")]))
     table.upsert(longest([("x", 2, "z"), ("y", 0, "yyyy"), ("y", 0, "zzz")]))
     assert table.table.config.merge_rules.strategy == PAYLOAD_STRATEGY
-    found = plan_snapshot(table.table).read()
-    assert dict(zip(found["k"].to_pylist(), found["b"].to_pylist(), strict=True)) == {
-        "x": "xx",
-        "y": "yyyy",
-    }
+    for compacted in (False, True):
+        if compacted:
+            assert table.compact() is not None
+        found = plan_snapshot(table.table).read()
+        assert dict(zip(found["k"].to_pylist(), found["b"].to_pylist(), strict=True)) == {
+            "x": "xx",
+            "y": "yyyy",
+        }
+        assert sorted(found["_hoodie_record_key"].to_pylist()) == ["k:x,n:1", "k:y,n:1"]
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert"])
