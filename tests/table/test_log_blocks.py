@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, TableError
 from serde_lab.table.files.delete_block import decode_deletes, encode_deletes
 from serde_lab.table.files.log_block import (
@@ -105,6 +106,20 @@ def test_avro_rows_are_those_of_a_plain_writer() -> None:
     assert content.to_pybytes() == expected
     assert decode_avro(content, AVRO, "f").to_pylist() == rows
     assert decode_avro(encode_avro(batch.slice(0, 0), AVRO), AVRO, "f").num_rows == 0
+
+
+def test_a_map_with_a_key_twice_is_no_avro_row() -> None:
+    """Java keeps the last of its values, and other readers both."""
+    kind = pa.list_(pa.map_(pa.string(), pa.int32()))
+    avro = json.dumps(arrow_to_avro(pa.schema([pa.field("m", kind)]), "record", "of.test"))
+
+    def rows(*keys: str) -> pa.RecordBatch:
+        maps = [None, [[(key, 1) for key in keys], [("b", 2)]], [[("c", 1)]]]
+        return pa.record_batch([pa.array(maps, kind)], names=["m"]).slice(1)
+
+    assert decode_avro(encode_avro(rows("a", "b"), avro), avro, "").num_rows == 2
+    with pytest.raises(DataError, match=r"'m\.element' has a map with a key twice"):
+        encode_avro(rows("a", "b", "a"), avro)
 
 
 def test_every_truncation_of_avro_rows_is_found() -> None:

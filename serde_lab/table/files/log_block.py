@@ -24,9 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.codec import AvroCodec, check_maps
 from serde_lab.errors import DecodeError, SchemaError, TableError
 from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
+from serde_lab.records.plain_form import to_plain
+from serde_lab.records.schema import is_nested
 from serde_lab.table.files.parquet import (
     BaseFileFormat,
     check_calendar,
@@ -208,7 +210,13 @@ def codec_of(avro_schema: str) -> AvroCodec:
 
 
 def encode_avro(rows: pa.RecordBatch, avro_schema: str) -> pa.Buffer:
-    """Encode rows: int32 version, int32 record count, then each record as int32 size and datum."""
+    """Encode rows: int32 version, int32 record count, then each record as int32 size and datum.
+
+    Raises DataError for a map with a key twice, of which Apache Hudi reads the last value alone.
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if is_nested(column.type):
+            check_maps(name, to_plain(column))
     datums = AvroCodec(avro_schema, rows.schema).encode(rows)
     sizes = lengths_of(datums).astype(">i4")
     heads = pa.Array.from_buffers(
