@@ -70,22 +70,10 @@ def step_of(parameters: Mapping[str, Any], case: str) -> str:
 def markdown(faults: Iterable[Fault]) -> str:
     """The whole document."""
     faults = list(faults)
-    looks = [look for fault in faults for look in fault.looks]
-    recorded = ", ".join(
-        f"{reader} {sum(look.reader == reader for look in looks)}" for reader in READERS
-    )
-    packages = ("hudi", "obstore", "pyarrow", "pyspark")
-    named = ", ".join(f"{name} {version(name)}" for name in packages)
-    held = sum(fault.held for fault in faults)
-    lines = [
-        f"Faults made: {len(faults)}, of which {held} held. Looks: {recorded}. "
-        f"Rows lost: {sum(look.lost for look in looks)}; "
-        f"doubled: {sum(look.doubled for look in looks)}; "
-        f"wrong: {sum(look.wrong for look in looks)}. With {named}."
-    ]
+    lines = []
     for title in dict.fromkeys(fault.title for fault in faults):
         lines += _section(title, [fault for fault in faults if fault.title == title])
-    return _HEAD + "\n".join(lines) + "\n"
+    return _summed(_HEAD + "\n".join(lines) + "\n")
 
 
 def with_section(document: str, title: str, faults: Iterable[Fault]) -> str:
@@ -93,7 +81,28 @@ def with_section(document: str, title: str, faults: Iterable[Fault]) -> str:
     before, _, after = document.partition(f"\n## {_heading(title)}\n")
     _, mark, rest = after.partition("\n## ")
     lines = "\n".join(_section(title, list(faults)))
-    return f"{before}{lines}\n{mark}{rest}"
+    return _summed(f"{before}{lines}\n{mark}{rest}")
+
+
+def _summed(document: str) -> str:
+    """The document with the sums of all its lines before its first section."""
+    _, *sections = document.partition("\n## ")
+    text = "".join(sections)
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    faults = [cells for cells in lines if cells[0] != "| step"]
+    named = ", ".join(f"{n} {version(n)}" for n in ("hudi", "obstore", "pyarrow", "pyspark"))
+    looks = []
+    for place, reader in enumerate(READERS, 1):
+        counts = [cells[place].partition("/") for cells in faults]
+        right, all_ = (sum(int(one[end] or 0) for one in counts) for end in (0, 2))
+        looks.append(f"{reader} {right} of {all_}")
+    lost, doubled = (sum(int(cells[place] or 0) for cells in faults) for place in (-3, -2))
+    held = sum(cells[-1] == "yes |" for cells in faults)
+    summary = (
+        f"Faults made: {len(faults)}, of which {held} held. Right looks: {', '.join(looks)}."
+        f" Rows lost: {lost}; doubled: {doubled}. With {named}."
+    )
+    return f"{_HEAD}{summary}\n{text}"
 
 
 def _heading(title: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.table.table import HoodieTable
-from tests.faults.fault_table import Fault, with_section
+from tests.faults.fault_table import Fault, markdown, with_section
 from tests.faults.killed_stream import COMPACTING, HUDI, RETURNED, WORKER, Kill, KilledStream
 from tests.faults.misbehaving_s3 import DELAYED, LOST, REFUSED, MisbehavingS3
 
@@ -51,8 +51,15 @@ def test_a_stream_into_a_misbehaving_object_store_is_killed_and_goes_on_from_its
 
 
 def test_the_section_of_the_stream_is_written_once() -> None:
-    fault = Fault.of(True, {"title": "a stream", "step": "kill 1", "looks": []})
-    once = with_section("# Head\n\n## Other\n\ntext\n", "a stream", [fault])
-    assert once.startswith("# Head\n\n## Other\n\ntext\n\n## A stream\n")
+    saw = {"rows": 3, "lost": 1, "doubled": 0, "wrong": 0}
+    looks = [{**saw, "reader": "hudi-rs"}, {**saw, "reader": "hudi-rs", "lost": 0}]
+    fault = Fault.of(True, {"title": "a stream", "step": "kill 1", "looks": looks})
+    other = Fault.of(False, {"title": "other", "step": "a | b", "looks": []})
+    document = markdown([other])
+    assert "Faults made: 1, of which 0 held. Right looks: hudi-rs 0 of 0," in document
+    once = with_section(document, "a stream", [fault])
     assert once.count("kill 1") == 1
+    assert "Faults made: 2, of which 1 held. Right looks: hudi-rs 1 of 2," in once
+    assert "Rows lost: 1; doubled: 0." in once
+    assert once.index("## Other\n") < once.index("## A stream\n")
     assert with_section(once, "a stream", [fault]) == once
