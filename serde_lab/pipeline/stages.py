@@ -24,7 +24,7 @@ from serde_lab.pipeline.exchange.frames import (
     FrameSender,
     order_of_lanes,
 )
-from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Targets, Task
+from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Targets, Task, buckets_of
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.buffers import first_invalid, is_ascii
@@ -32,10 +32,18 @@ from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns, null_elements, scaled
-from serde_lab.records.schema import FILE_ID, INSTANT_TIME, POSITION, holds_strings
+from serde_lab.records.schema import (
+    FILE_ID,
+    INSTANT_TIME,
+    PARTITION_PATH,
+    POSITION,
+    RECORD_KEY,
+    holds_strings,
+)
 from serde_lab.serde.interface import Records
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.files.base_file import FILE_NAME
+from serde_lab.table.index.index_kind import SIMPLE_ENGINE
 from serde_lab.table.timeline.timeline import WriteStat
 
 NULL_ELEMENTS_OF = "null_elements_of."
@@ -124,10 +132,10 @@ def enveloped_records(
     if plan.operation is Operation.DELETE:
         return plan.keygen.envelop_deletes(source)
     enveloped = plan.keygen.envelop(source, place)
-    return _with_places(enveloped, source.column(FILE_NAME)) if plan.located else enveloped
+    return _with_places(plan, enveloped, source.column(FILE_NAME)) if plan.located else enveloped
 
 
-def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
+def _with_places(plan: WritePlan, enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
     """Put records into the file groups that their rows were read from; rows from a log name just the
     group.
     """
@@ -139,11 +147,29 @@ def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
             " whose places are known",
             hint="upsert looks them up",
         )
+    _check_buckets(plan, enveloped, file_ids)
     located = pa.repeat(pa.scalar(STORED_FILE_GROUP), len(names))
     for name, values in ((FILE_ID, file_ids), (INSTANT_TIME, located)):
         at = enveloped.schema.get_field_index(name)
         enveloped = enveloped.set_column(at, enveloped.schema.field(at), values)
     return enveloped
+
+
+def _check_buckets(plan: WritePlan, enveloped: pa.RecordBatch, file_ids: pa.StringArray) -> None:
+    """Raise DataError for a key outside of its bucket, where no later write would find it."""
+    table = plan.table
+    if table.bucket_count is None or table.bucket_engine != SIMPLE_ENGINE:
+        return
+    keys = enveloped.column(RECORD_KEY)
+    buckets = pa.array(buckets_of(keys, table, enveloped.column(PARTITION_PATH)))
+    wanted = pc.utf8_lpad(buckets.cast(pa.string()), 8, "0")
+    stray = pc.index(pc.equal(wanted, pc.utf8_slice_codeunits(file_ids, 0, 8)), False).as_py()
+    if stray >= 0:
+        raise DataError(
+            f"record key {keys[stray].as_py()!r} is not of the bucket of its row's file group"
+            f" {file_ids[stray].as_py()!r}: upsert_prepped is for rows whose keys stay",
+            hint="upsert looks keys up",
+        )
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

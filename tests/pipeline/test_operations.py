@@ -315,6 +315,17 @@ def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
         table.write("upsert_prepped", table_of(FIRST))
 
 
+def test_a_key_that_is_not_of_its_rows_bucket_is_refused(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**BUCKETS, **PARTITIONED})
+    table.upsert(FIRST)
+    read = plan_snapshot(table.table).read()
+    at = read.schema.get_field_index("k")
+    renamed = pa.array([f"new {n}" for n in range(len(read))], read.schema.field("k").type)
+    with pytest.raises(DataError, match=r"record key 'k:new 0,n:0' is not of the bucket"):
+        table.write("upsert_prepped", read.set_column(at, "k", renamed))
+    table.check()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kind", "strategy"),
