@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from serde_lab.gate.decision import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
 from serde_lab.gate.statistics import AB_LOOKS, AlphaSpending, wilson
-from serde_lab.lab.cells import slowdown
+from serde_lab.lab.cells import bench, slowdown
 from serde_lab.lab.cells.gate_rounds import (
     CONTROL,
     METRICS,
@@ -25,6 +25,7 @@ from serde_lab.lab.cells.gate_rounds import (
     gate_rounds,
 )
 from serde_lab.lab.session import run_session
+from serde_lab.pipeline.spark.exchange import warm_workers
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.serde.arrow.records import BoundArrow
 from tests.gate.made_up_sides import log_normal
@@ -283,10 +284,19 @@ def test_on_spark_the_first_arm_is_slowed_and_the_others_are_not(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_session, "RunSession", lambda *_: SharedSession(spark))
+    started: list[str] = []
+
+    def start(session: SparkSession, *args: Any) -> Any:
+        started.append(session.sparkContext.environment["SERDE_LAB_CELL"])
+        return warm_workers(session, *args)
+
+    monkeypatch.setattr(bench, "warm_workers", start)
     whole = content(source(tmp_path / "own"), ["arrow", "pickle"], exchange="spark")
     with gate_rounds(parse_scenario(whole), ["pickle", "arrow"], 3.0, tmp_path / "cache") as rounds:
         work_s = 3 * min(rounds._took_s)
         measured = rounds.measure(1)
+    # else Spark would give a cell the workers of an earlier one of its name, which have ended
+    assert len(started) == len(set(started)) == 13
     assert list(measured) == ["pickle", "arrow"]
     assert set(measured["pickle"]) == {PLAIN, PLAIN_AGAIN, SLOWED, CONTROL}
     assert set(measured["arrow"]) == {PLAIN, PLAIN_AGAIN, CONTROL}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -60,6 +61,7 @@ class Bench:
         self._context = spark.sparkContext
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
+        self._cells = count(1)
         self._local = (self._context.master or "").startswith("local")
         self._jvm: int | None = None
         if self._local:
@@ -91,7 +93,8 @@ class Bench:
         cell makes it start new ones.
         """
         self.end_workers()
-        self._context.environment[_CELL_VARIABLE] = cell
+        # numbered, since a session may have several cells of one name, as the gate's self-test does
+        self._context.environment[_CELL_VARIABLE] = f"{next(self._cells)} {cell}"
         began = time.perf_counter()
         workers = warm_workers(self.spark, self.slots, strategy, serde, rows)
         elapsed = time.perf_counter() - began
