@@ -419,6 +419,18 @@ def test_payload_classes_of_debezium_bring_their_own_names(name: str, ordering: 
         parse_options({**options, "hoodie.table.ordering.fields": "ts"})
 
 
+@pytest.mark.parametrize("ordering", ["i", ""])
+def test_two_names_of_the_ordering_fields_must_agree(ordering: str) -> None:
+    """Else a write would merge by one of them, and say nothing of the other."""
+    older = "hoodie.datasource.write.precombine.field"
+    options = {**OPTIONS, older: "ts", "hoodie.table.ordering.fields": ordering}
+    with pytest.raises(OptionError, match=rf"{older} is 'ts', but .* is '{ordering}'"):
+        parse_options(options)
+    assert parse_options({**options, older: ordering}).table.ordering_fields == tuple(
+        filter(None, [ordering])
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["event", "commit", "own marker", "ignore defaults"])

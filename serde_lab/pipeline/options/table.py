@@ -24,6 +24,10 @@ INDEX_FIELDS = (
 )
 """The fields of TableConfig about the index. Hudi stores them nowhere, so every writer must state them."""
 PARTITION = "hoodie.datasource.write.partitionpath.field"
+ORDERING, OLDER_ORDERING = (
+    "hoodie.table.ordering.fields",
+    "hoodie.datasource.write.precombine.field",
+)
 GENERATOR = "hoodie.datasource.write.keygenerator.type"
 GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 
@@ -36,8 +40,8 @@ MEANING: Mapping[str, str] = {
         "partition columns, separated by commas; empty for none; with key generator CUSTOM each has its kind,"
         " as in a:SIMPLE,b:TIMESTAMP"
     ),
-    "hoodie.datasource.write.precombine.field": "older name of hoodie.table.ordering.fields",
-    "hoodie.table.ordering.fields": "ordering columns, separated by commas",
+    OLDER_ORDERING: f"older name of {ORDERING}",
+    ORDERING: "ordering columns, separated by commas",
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ (COPY_ON_WRITE)",
     "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value (false)",
     "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped (false)",
@@ -142,8 +146,6 @@ def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, s
 
 
 def _given(reader: OptionReader) -> dict[str, Any]:
-    older = "hoodie.datasource.write.precombine.field"
-    ordering = _names(reader, "hoodie.table.ordering.fields") or _names(reader, older)
     stated: dict[str, Any] = {
         "name": reader.text("hoodie.table.name", "") or None,
         "record_key_fields": _names(reader, "hoodie.datasource.write.recordkey.field"),
@@ -151,7 +153,7 @@ def _given(reader: OptionReader) -> dict[str, Any]:
             "hoodie.datasource.write.table.type", ("COPY_ON_WRITE", "MERGE_ON_READ")
         ),
         "version": reader.number("hoodie.write.table.version", 0) or None,
-        "ordering_fields": ordering,
+        "ordering_fields": _ordering(reader),
         "merge_mode": reader.choice(
             "hoodie.write.record.merge.mode",
             ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
@@ -177,6 +179,19 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "url_encode": reader.flag("hoodie.datasource.write.partitionpath.urlencode"),
     }
     return {key: value for key, value in stated.items() if value is not None}
+
+
+def _ordering(reader: OptionReader) -> tuple[str, ...] | None:
+    """The ordering fields by either name; both may be set if they agree."""
+    by_name, by_older = (_names(reader, name) for name in (ORDERING, OLDER_ORDERING))
+    if by_name is None or by_older is None:
+        return by_older if by_name is None else by_name
+    if by_name != by_older:
+        raise OptionError(
+            f"{OLDER_ORDERING} is {','.join(by_older)!r}, but {ORDERING}, its newer name, is"
+            f" {','.join(by_name)!r}"
+        )
+    return by_name
 
 
 def _key_generator(reader: OptionReader) -> str | None:
