@@ -177,7 +177,9 @@ def test_under_a_global_index_a_record_leaves_its_partition(
 
 
 def test_a_record_leaves_its_partition_by_an_ordering_value_in_a_struct(tmp_path: Path) -> None:
-    options = options_of("state", "GLOBAL_SIMPLE", **{"hoodie.datasource.write.precombine.field": "s.o"})
+    options = options_of(
+        "state", "GLOBAL_SIMPLE", **{"hoodie.datasource.write.precombine.field": "s.o"}
+    )
     table = LabTable(tmp_path, {**options, **PARTITIONED})
     kind = pa.struct([("o", pa.int64())])
     for when, path in ((1, "x"), (3, "y"), (2, "x")):
