@@ -82,7 +82,7 @@ class Kind(Enum):
     )
     INSTANT_DISORDER = _hazard(
         "time travel and incremental reads order these commits otherwise than they happened",
-        "nothing, once it is so; keep the writers' clocks together",
+        "nothing changes what has happened; keep the clocks of the writers in step",
     )
     PENDING_INSTANT = _note(
         "readers do not see it; the next write rolls it back",
