@@ -39,8 +39,9 @@ class Pool:
     """Rounds of one scenario on one machine; `injected` is the slowdown as a share of a cell's time.
 
     `rounds` holds wall seconds. `others` holds further metrics of the same cells, also in seconds, by their
-    names in the registry. `sittings` has the number of rounds of each recording, in their order. `beside` has
-    the pools of other arms by name, which were measured in the same rounds and never slowed.
+    names in the registry. `sittings` has the number of rounds of each recording, in their order, and
+    `spent_s` the seconds that each took as a whole, None where a file does not say. `beside` has the pools of
+    other arms by name, which were measured in the same rounds and never slowed.
     """
 
     scenario: str
@@ -51,6 +52,7 @@ class Pool:
     others: Mapping[str, tuple[PoolRound, ...]] = field(default_factory=dict)
     sittings: tuple[int, ...] = ()
     beside: Mapping[str, Pool] = field(default_factory=dict)
+    spent_s: tuple[float | None, ...] = ()
 
     @property
     def by_sitting(self) -> tuple[Pool, ...]:
@@ -64,6 +66,7 @@ class Pool:
             rounds=self.rounds[start:end],
             others={name: of[start:end] for name, of in self.others.items()},
             sittings=(),
+            spent_s=(),
             beside={arm: of._part(start, end) for arm, of in self.beside.items()},
         )
 
@@ -71,6 +74,18 @@ class Pool:
     def metrics(self) -> Mapping[str, tuple[PoolRound, ...]]:
         """The rounds of every metric, `seconds` first."""
         return {SECONDS: self.rounds, **self.others}
+
+    @property
+    def minutes_a_round(self) -> tuple[float, bool]:
+        """The minutes of a round, and whether they are whole: else of its cells alone, without what lies
+        between them, such as the start of workers."""
+        known = [(n, s) for n, s in zip(self.sittings, self.spent_s, strict=False) if s is not None]
+        if known:
+            return sum(s for _, s in known) / sum(n for n, _ in known) / 60, True
+        sums = [
+            one.plain + one.plain_again + one.slowed + (one.control or 0) for one in self.rounds
+        ]
+        return (median(sums) / 60 if sums else 0.0), False
 
     @property
     def plain_median(self) -> float:
@@ -118,10 +133,16 @@ def record_pool(
     """
     begun = clock()
     earlier = begun_with.sittings or ((len(begun_with.rounds),) if begun_with.rounds else ())
-    pool = begun_with
-    while len(pool.rounds) < rounds and clock() - begun < budget_s:
+    spent = begun_with.spent_s or (None,) * len(earlier)
+    pool, took_s = begun_with, 0.0
+    while len(pool.rounds) < rounds and took_s < budget_s:
         pool = _with_round(pool, measure_round(len(pool.rounds) + 1))
-        pool = replace(pool, sittings=(*earlier, len(pool.rounds) - sum(earlier)))
+        took_s = clock() - begun
+        pool = replace(
+            pool,
+            sittings=(*earlier, len(pool.rounds) - sum(earlier)),
+            spent_s=(*spent, took_s),
+        )
         kept(pool)
     return pool
 
@@ -153,6 +174,11 @@ def write_pool(pool: Pool, file: Path) -> None:
         "about": pool.about,
         "metrics": list(pool.metrics),
         "sittings": pool.sittings,
+        **(
+            {"spent_s": [s if s is None else round(s, 1) for s in pool.spent_s]}
+            if pool.spent_s
+            else {}
+        ),
         **({"beside": list(pool.beside)} if pool.beside else {}),
     }
     columns = (column for one in (pool, *pool.beside.values()) for column in one.metrics.values())
@@ -184,6 +210,9 @@ def read_pool(file: Path) -> Pool:
         sittings = tuple(int(n) for n in document.get("sittings", ()))
         if sittings and sum(sittings) != len(document["rounds"]):
             raise RunError(f"{file} has other numbers of rounds than its sittings say")
+        spent = tuple(None if s is None else float(s) for s in document.get("spent_s", ()))
+        if len(spent) not in (0, len(sittings)):
+            raise RunError(f"{file} has other numbers of sittings than seconds of them")
         pools = {
             arm: Pool(document["scenario"], 0.0, metrics.pop(SECONDS), others=metrics)
             for arm, metrics in arms.items()
@@ -194,6 +223,7 @@ def read_pool(file: Path) -> Pool:
             machine_class=document["machine_class"],
             about=document["about"],
             sittings=sittings,
+            spent_s=spent,
             beside=pools,
         )
     except (OSError, ValueError) as exc:

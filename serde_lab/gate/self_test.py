@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from statistics import median
 
 import numpy as np
 from scipy import stats
@@ -332,14 +331,6 @@ def rounds_needed(pool: Pool, rate: float) -> int | None:
         found = detection_rate(pool, middle) >= rate
         few, enough = (few, middle) if found else (middle, enough)
     return enough
-
-
-def minutes(pool: Pool, rounds: int) -> float:
-    """The minutes that this many rounds take, from median cell times alone."""
-    of_round = (
-        sum((one.plain, one.plain_again, one.slowed, one.control or 0.0)) for one in pool.rounds
-    )
-    return rounds * median(of_round) / 60 if pool.rounds else 0.0
 
 
 def carried_bounds(trials: int) -> tuple[float, float]:

@@ -181,11 +181,14 @@ def test_recording_stops_at_the_budget_or_the_number_and_goes_on_later() -> None
     first = record(empty, 4, 100)
     assert [one.plain for one in first.rounds] == [1, 2, 3, 4]
     assert kept == [1, 2, 3, 4]
-    assert len(record(empty, 100, 5).rounds) == 4
+    assert len(record(empty, 100, 4).rounds) == 4
     more = record(first, 6, 100)
     assert (first.sittings, more.sittings) == ((4,), (4, 2))
     # a file of before, which names no sittings, holds one
     assert record(replace(first, sittings=()), 6, 100).sittings == (4, 2)
+    assert (first.spent_s, more.spent_s) == ((4.0,), (4.0, 2.0))
+    assert more.minutes_a_round == (1 / 60, True)
+    assert replace(more, spent_s=()).minutes_a_round == ((3.5 + 1 + 1.1) / 60, False)
     assert [one.plain for one in more.others["serde_cpu_s"]] == [0.5, 1, 1.5, 2, 2.5, 3]
     assert more.beside["beside"].metrics.keys() == {"seconds", "serde_cpu_s"}
     assert more.beside["beside"].rounds == (PoolRound(7.0, 8.0, 8.0),) * 6
@@ -197,7 +200,7 @@ def test_pools_survive_their_file(tmp_path: Path) -> None:
         rounds = (PoolRound(1.5, 2, 3, 4 if control else None),) * 3
         cpu = {"serde_cpu_s": (PoolRound(0.5, 0.25, 1, None),) * 3}
         beside = Pool("s", 0.0, (PoolRound(7, 8, 8, rounds[0].control),) * 3, others=cpu)
-        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2), {"other": beside})
+        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2), {"other": beside}, (None, 2.5))
         write_pool(kept, tmp_path / "p" / "pool.json")
         assert read_pool(tmp_path / "p" / "pool.json") == kept
     text = (tmp_path / "p" / "pool.json").read_text()

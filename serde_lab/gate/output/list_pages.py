@@ -23,7 +23,6 @@ from serde_lab.gate.self_test import (
     SelfTest,
     carried_bounds,
     groups_needed,
-    minutes,
     rounds_needed,
 )
 from serde_lab.gate.statistics import Rate
@@ -123,6 +122,13 @@ def _about(result: SelfTest) -> list[str]:
     return lines
 
 
+def _minutes(pool: Pool, rounds: int) -> str:
+    of_round, whole = pool.minutes_a_round
+    minutes = rounds * of_round
+    shown = f"{minutes:,.0f}" if minutes >= 10 else f"{minutes:.1f}"
+    return f"{shown} minutes" if whole else f"{shown} minutes of cells"
+
+
 def _arms_of(pool: Pool) -> str:
     """The arms of a pool that has several."""
     if not pool.beside:
@@ -145,13 +151,13 @@ def _what_the_pool_carries(result: SelfTest) -> Iterator[str]:
     rounds = math.ceil(groups * each)
     yield (
         f"to show at most {shown_change(GOAL_FALSE_ALARMS)} false alarms it takes {groups} groups without"
-        f" one: {rounds:,} rounds, {minutes(result.pool, rounds):,.0f} minutes of cells"
+        f" one: {rounds:,} rounds, {_minutes(result.pool, rounds)}"
     )
     small = result.pool.slowed_by(GOAL_EFFECT)
     for name in small.metrics:
         needed = rounds_needed(small.only(name), GOAL_DETECTIONS)
         said = f"more than {MOST_ROUNDS} rounds" if needed is None else f"{needed} rounds"
-        time = "" if needed is None else f", {minutes(result.pool, needed):.1f} minutes of cells"
+        time = "" if needed is None else f", {_minutes(result.pool, needed)}"
         yield (
             f"a slowdown of {shown_change(GOAL_EFFECT)} of the cell is found at a rate of"
             f" {shown_change(GOAL_DETECTIONS)} by {name} alone with {said}{time}"
