@@ -220,14 +220,17 @@ def _arrow_zone(zone: str) -> str:
 
 
 def _check_zone(zone: str, option: str) -> None:
+    known = not zone.startswith(("+", "-"))  # Arrow takes a bare offset, and Java does not
     try:
         pc.local_timestamp(pa.array([0], pa.timestamp("ms", _arrow_zone(zone))))
-    except pa.ArrowInvalid as exc:
+    except pa.ArrowInvalid:
+        known = False
+    if not known:
         # Java silently takes UTC for a name that it does not know
         raise OptionError(
             f"{option} is {zone!r}, which is not a time zone",
             hint="a name of the tz database such as Europe/Berlin, UTC, or GMT+02:00",
-        ) from exc
+        )
 
 
 def _on_clock(instants: Milliseconds, zone: str) -> Milliseconds:

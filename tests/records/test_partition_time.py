@@ -101,6 +101,12 @@ def test_an_hour_that_a_zone_leaves_out_is_refused() -> None:
             "WEEKS",
         ),
         ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "Mars"}, "'Mars'"),
+        # an offset to Arrow, and UTC to Java
+        ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "+02:00"}, "'.02:00'"),
+        (
+            {"timestamp.type": "SCALAR", "output.dateformat": "y", "output.timezone": "-0530"},
+            "output.timezone is '-0530', which is not a time zone",
+        ),
         (
             {"timestamp.type": "MIXED", "output.dateformat": "y", "input.dateformat": "MM-dd"},
             "'MM-dd'",
