@@ -4,6 +4,7 @@ not there, late rows that would move, any text. What all readers see is worked o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -426,3 +427,23 @@ def test_a_bucket_is_made_of_the_keys_own_fields() -> None:
         parse_options(options)
     without = {key: text for key, text in options.items() if "num.buckets" not in key}
     assert parse_options(without | BLOOM).table.index_type == "BLOOM"
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "only BUCKET has engines"),
+        ({"hoodie.bucket.index.num.buckets": "4"}, "need each other; found SIMPLE with 4"),
+        ({"hoodie.bucket.index.partition.expressions": "x,2"}, "needs the bucket index"),
+        ({"index.global.enabled": "false"}, "only for INMEMORY and FLINK_STATE"),
+    ],
+)
+def test_an_index_that_cannot_be_is_refused_in_a_table_of_hudis_too(
+    stated: dict[str, str], says: str
+) -> None:
+    """The first of these would give every key to a ring that knows no stored file group, and double it."""
+    options = {**BASE, **SIMPLE}
+    as_by_hudi = replace(parse_options(options).table, index_type="")
+    assert parse_options(options, as_by_hudi).table.index_type == "SIMPLE"
+    with pytest.raises(OptionError, match=says):
+        parse_options({**options, **stated}, as_by_hudi)

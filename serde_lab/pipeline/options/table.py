@@ -130,6 +130,7 @@ def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, s
                 "hoodie.bucket.index.num.buckets is missing, and Hudi does not store it in the table"
             )
         stored = replace(stored, **index)
+        stored.index.check()
     if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
         kinds = given.pop("partition_kinds", ())
         if not kinds:
