@@ -430,6 +430,27 @@ def test_a_bucket_is_made_of_the_keys_own_fields() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "older", "one", "other"),
+    [
+        ("hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained", "7", "3"),
+        (
+            "hoodie.clean.failed.writes.policy",
+            "hoodie.cleaner.policy.failed.writes",
+            "EAGER",
+            "LAZY",
+        ),
+    ],
+)
+def test_two_names_of_an_option_must_agree(name: str, older: str, one: str, other: str) -> None:
+    """Else one of them would be ignored."""
+    options = {**BASE, **LOCAL["bucket"]}
+    with pytest.raises(OptionError, match=f"{older} is '{other}', but .* is '{one}'"):
+        parse_options({**options, name: one, older: other})
+    both = parse_options({**options, name: one, older: one.lower()})
+    assert both == parse_options({**options, older: one})
+
+
+@pytest.mark.parametrize(
     ("stated", "says"),
     [
         ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "only BUCKET has engines"),
