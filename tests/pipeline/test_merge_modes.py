@@ -431,6 +431,37 @@ def test_two_names_of_the_ordering_fields_must_agree(ordering: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("payload", "stated", "says"),
+    [
+        (
+            "OverwriteWithLatestAvroPayload",
+            {"hoodie.write.record.merge.strategy.id": EVENT_TIME_STRATEGY},
+            f"strategy.id is {EVENT_TIME_STRATEGY}, but .* implies COMMIT_TIME_ORDERING",
+        ),
+        (
+            "DefaultHoodieRecordPayload",
+            {"hoodie.write.record.merge.strategy.id": PAYLOAD_STRATEGY},
+            f"strategy.id is {PAYLOAD_STRATEGY}, but .* implies EVENT_TIME_ORDERING",
+        ),
+        (
+            "PartialUpdateAvroPayload",
+            FILL,
+            "partial.update.mode is FILL_UNAVAILABLE, but .* implies IGNORE_DEFAULTS",
+        ),
+        ("AWSDmsAvroPayload", OWN_MARKER, "delete.field is op, but .* implies Op"),
+    ],
+)
+def test_a_payload_class_and_what_is_stated_beside_it_must_agree(
+    payload: str, stated: dict[str, str], says: str
+) -> None:
+    """Else one of the two would be ignored: Apache Hudi goes by the class."""
+    by_class = {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{payload}"}
+    with pytest.raises(OptionError, match=says):
+        parse_options({**OPTIONS, **by_class, **stated})
+    assert parse_options({**OPTIONS, **by_class}).table.merge_mode != "CUSTOM"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["event", "commit", "own marker", "ignore defaults"])

@@ -310,9 +310,14 @@ def payload_rules(payload_class: str) -> dict[str, Any]:
     )
 
 
+_STRATEGY_ID = "hoodie.write.record.merge.strategy.id"
 _SETTLED = {
     "merge_mode": "hoodie.write.record.merge.mode",
     "ordering_fields": "hoodie.table.ordering.fields",
+    "partial_update_mode": "hoodie.table.partial.update.mode",
+    "unavailable_value": "hoodie.write.partial.update.unavailable.value",
+    "delete_field": "hoodie.payload.delete.field",
+    "delete_marker": "hoodie.payload.delete.marker",
 }
 
 
@@ -326,6 +331,10 @@ def _by_strategy(given: dict[str, Any]) -> None:
     asked = given.get("merge_strategy_id")
     if given.get("payload_class"):
         wanted = payload_rules(given["payload_class"])
+        if asked is not None and modes.get(asked, "CUSTOM") != wanted["merge_mode"]:
+            raise OptionError(
+                f"{_STRATEGY_ID} is {asked}, but {given['payload_class']} implies {wanted['merge_mode']}"
+            )
         if given.get("version") == 6 and len(wanted) > 1:
             # version 6 has no merge settings besides the class itself
             wanted = {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY}
