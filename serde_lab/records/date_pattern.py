@@ -32,7 +32,7 @@ _DAY_MS = 86_400_000
 # the smallest difference in time that a letter can show; a day for letters not listed here
 _STEPS_MS = {"S": 1, "s": 1000, "m": 60_000} | dict.fromkeys("HKhk", 3_600_000) | {"a": 43_200_000}
 _FIRST_MS = -62_135_596_800_000  # the year 1
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999
+LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 _READ = "yMdHhamsSZ"
 _WRITTEN = "yYxMwdDeEaHKhkmsS"
@@ -83,7 +83,7 @@ def write_times(pattern: str, local_ms: Milliseconds, offset: str = "") -> pa.St
 
     Raises DataError for times outside the years 1 to 9999.
     """
-    if len(local_ms) and not (local_ms.min() >= _FIRST_MS and local_ms.max() <= _LAST_MS):
+    if len(local_ms) and not (local_ms.min() >= _FIRST_MS and local_ms.max() <= LAST_MS):
         raise DataError("a time lies outside the years 1 to 9999")
     tokens = _tokens(pattern)
     step = min((_STEPS_MS.get(t.letter, _DAY_MS) for t in tokens if t.letter), default=_DAY_MS)

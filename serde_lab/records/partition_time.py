@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Literal, Self, cast, get_args
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError, OptionError
 from serde_lab.records.conversion import java_trim
 from serde_lab.records.date_pattern import (
+    LAST_MS,
     Milliseconds,
     check_read,
     check_written,
@@ -66,6 +69,12 @@ _UNITS = {
 }
 _OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d\d))?")
 _LONG = np.iinfo(np.int64)
+_MINUTE_MS = 60_000
+_RULES_FROM_MS = 2_114_380_800_000
+"""The year 2037, the last one for which Arrow knows when clocks change."""
+_CYCLE_MS = 146_097 * 86_400_000
+"""400 years, after which the calendar repeats."""
+_EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +258,47 @@ def _instants_of(local: Milliseconds, zone: str) -> Milliseconds:
 
 def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
     name = _arrow_zone(zone)
+    if name.startswith(("+", "-")):
+        return _by_table(times, zone, to_local)
+    later = times >= _RULES_FROM_MS
+    if not later.any():
+        return _by_table(times, zone, to_local)
+    moved = np.empty(len(times), np.int64)
+    moved[~later] = _by_table(times[~later], zone, to_local)
+    moved[later] = _by_rules(times[later], zone, to_local)
+    return moved
+
+
+def _by_rules(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
+    """Times after the tz database's table of changes, by the rules for all later years."""
+    near = np.where(times > LAST_MS - _CYCLE_MS, times - _CYCLE_MS, times)
+    if (near > LAST_MS).any():
+        raise DataError("a time lies outside the years 1 to 9999")
+    minutes, place = np.unique(near // _MINUTE_MS, return_inverse=True)
+    ahead = [_minutes_ahead(minute, zone, to_local) for minute in minutes.tolist()]
+    offsets = np.array(ahead, np.int64)[place] * _MINUTE_MS
+    return times + offsets if to_local else times - offsets
+
+
+def _minutes_ahead(minute: int, zone: str, to_local: bool) -> int:
+    """How far the clock of a zone is ahead of UTC, at a minute of UTC or, not `to_local`, of that clock."""
+    region, moment = ZoneInfo(zone), _EPOCH + timedelta(minutes=minute)
+    if to_local:
+        return (
+            region.fromutc(moment.replace(tzinfo=region)).replace(tzinfo=None) - moment
+        ) // timedelta(minutes=1)
+    ahead = (moment.replace(tzinfo=region).utcoffset() or timedelta()) // timedelta(minutes=1)
+    if _minutes_ahead(minute - ahead, zone, to_local=True) != ahead:
+        raise _skipped(str(moment), zone)
+    return ahead
+
+
+def _skipped(time: str, zone: str) -> DataError:
+    return DataError(f"{time} does not exist in the time zone {zone}, whose clocks skip it")
+
+
+def _by_table(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
+    name = _arrow_zone(zone)
     if to_local:
         there = pc.local_timestamp(pa.array(times).cast(pa.timestamp("ms", name)))
     else:
@@ -258,8 +308,6 @@ def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
             )
         except pa.ArrowInvalid as exc:
             which = str(exc).partition(" is in a gap")[0].rpartition(": ")[2]
-            raise DataError(
-                f"{which} does not exist in the time zone {zone}, whose clocks skip it"
-            ) from exc
+            raise _skipped(which, zone) from exc
     moved: npt.NDArray[np.int64] = there.view(pa.int64()).to_numpy()
     return moved

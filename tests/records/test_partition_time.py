@@ -63,6 +63,32 @@ def test_zones_move_numbers_and_dates() -> None:
     ]
 
 
+def test_clocks_change_in_later_years_too() -> None:
+    """Arrow knows no change after 2037; Joda goes by the zone's rules for ever."""
+    hour = "yyyy-MM-dd HH:mm"
+    summers = ["2037-07-01", "2038-07-01", "2062-07-01", "2400-07-01", "9999-07-01"]
+    instants = pa.array([f"{day} 12:00:00" for day in summers]).cast(pa.timestamp("ms"))
+    for zone, there in (
+        ("Europe/Berlin", "14:00"),
+        ("America/New_York", "08:00"),
+        ("Australia/Lord_Howe", "22:30"),
+        ("GMT+1:30", "13:30"),
+    ):
+        written = rule("EPOCHMILLISECONDS", hour, timezone=zone)
+        made = written.folders(instants.cast(pa.int64())).to_pylist()
+        assert made == [f"{day} {there}" for day in summers]
+        read = rule(
+            "DATE_STRING",
+            hour,
+            input_dateformat="yyyy-MM-dd HH:mm",
+            input_timezone=zone,
+            output_timezone="UTC",
+        )
+        assert read.folders(pa.array(made)).to_pylist() == [f"{day} 12:00" for day in summers]
+    winter = rule("UNIX_TIMESTAMP", hour, timezone="Europe/Berlin")
+    assert winter.folders(pa.array([3_786_912_000])).to_pylist() == ["2090-01-01 01:00"]
+
+
 def test_every_letter_is_written() -> None:
     times = np.array([1_700_000_000_123], np.int64)
     assert write_times("yy D EEEE E e w xxxx MMMM MMM K h k a S SSSS 'o''clock'", times)[
@@ -82,6 +108,20 @@ def test_an_hour_that_a_zone_leaves_out_is_refused() -> None:
     )
     with pytest.raises(DataError, match="Europe/Berlin"):
         read.folders(pa.array(["2024-03-31 02:30"]))
+    with pytest.raises(DataError, match=r"2090-03-26 02:30:00 does not exist in .* Europe/Berlin"):
+        read.folders(pa.array(["2090-03-26 02:30"]))
+    # of an hour that comes twice, the first one
+    twice = rule(
+        "DATE_STRING",
+        "HH",
+        input_dateformat="yyyy-MM-dd HH:mm",
+        input_timezone="Europe/Berlin",
+        output_timezone="UTC",
+    )
+    assert twice.folders(pa.array(["2024-10-27 02:30", "2090-10-29 02:30"])).to_pylist() == [
+        "00",
+        "00",
+    ]
 
 
 @pytest.mark.parametrize(
