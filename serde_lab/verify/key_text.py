@@ -224,10 +224,11 @@ def _time_folder(value: Any, rule: _TimeRule) -> str:
     else:
         moment = _EPOCH + timedelta(milliseconds=_ms(value, rule))
         moment = moment.astimezone(_time_zone(rule.output_zone))
-    text = moment.strftime(_strftime(rule.output_format))
-    if "%f" in _strftime(rule.output_format):
-        text = text.replace(f"{moment.microsecond:06}", f"{moment.microsecond // 1000:03}")
-    return text
+    # Python's own fraction of a second has six digits
+    pattern, millisecond = _strftime(rule.output_format), f"{moment.microsecond // 1000:03}"
+    return moment.strftime(
+        re.sub("%.", lambda letter: millisecond if letter[0] == "%f" else letter[0], pattern)
+    )
 
 
 def _ms(value: Any, rule: _TimeRule) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from serde_lab.errors import SchemaError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.verify.key_text import partition_paths, record_keys
+from serde_lab.verify.key_text import partition_paths, record_keys, time_folders
 from serde_lab.verify.table_rules import TableRules
 
 MOMENT = dt.datetime(1992, 1, 2, 3, 4, 5, 678901, dt.UTC)
@@ -91,3 +91,14 @@ def test_a_type_without_known_text_is_refused() -> None:
         SchemaError, match=r"column 'k' of type list<.*> is not supported by the checks"
     ):
         record_keys(rows, TableRules(RecordSchema(rows.schema, ("k",))))
+
+
+def test_milliseconds_are_those_of_the_moment() -> None:
+    """Also where the digits before them are the same."""
+    stated = {"timestamp.type": "EPOCHMILLISECONDS", "output.dateformat": "yyyyMMddHHmmssSSS '%f'"}
+    options = {f"hoodie.keygen.timebased.{name}": value for name, value in stated.items()}
+    midnight = 1_704_844_800_000
+    assert time_folders(pa.array([midnight, midnight + 7]), options).to_pylist() == [
+        "20240110000000000 %f",
+        "20240110000000007 %f",
+    ]
