@@ -185,7 +185,8 @@ class KeyGenerator:
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
             )
         segment = f"{name}={text}" if self.hive_style else text
-        if segment in _TAKEN:
+        # a rule may name folders inside each other
+        if _TAKEN.intersection(segment.split("/")):
             raise DataError(
                 f"partition column {name!r} holds {text!r}, which is a reserved folder name",
                 hint="set hoodie.datasource.write.hive_style_partitioning=true",

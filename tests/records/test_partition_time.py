@@ -178,3 +178,14 @@ def test_paths_of_a_batch(style: dict[str, Any], path: str) -> None:
     made = maker.envelop(data)
     assert made.column("_hoodie_partition_path").to_pylist() == [path]
     assert made.column("_hoodie_record_key").to_pylist() == ["7"]
+
+
+@pytest.mark.parametrize("pattern", ["'.hoodie'/yyyy", "yyyy/'.hoodie'", "yyyy/../MM"])
+def test_a_reserved_folder_is_refused_at_any_depth(pattern: str) -> None:
+    """Readers look for no data in `.hoodie`, so that the rows would be gone."""
+    data = pa.RecordBatch.from_arrays([pa.array([7]), pa.array([1_700_000_000])], names=["k", "t"])
+    maker = KeyGenerator(
+        RecordSchema(data.schema, ("k",), ("t",)), time=rule("UNIX_TIMESTAMP", pattern)
+    )
+    with pytest.raises(DataError, match=r"'t' holds .* which is a reserved folder name"):
+        maker.envelop(data)
