@@ -229,7 +229,8 @@ def _arrow_zone(zone: str) -> str:
 
 
 def _check_zone(zone: str, option: str) -> None:
-    known = not zone.startswith(("+", "-"))  # Arrow takes a bare offset, and Java does not
+    # Arrow takes these, and Java does not
+    known = zone != "localtime" and not zone.startswith(("+", "-"))
     try:
         pc.local_timestamp(pa.array([0], pa.timestamp("ms", _arrow_zone(zone))))
     except pa.ArrowInvalid:

@@ -141,7 +141,8 @@ def test_an_hour_that_a_zone_leaves_out_is_refused() -> None:
             "WEEKS",
         ),
         ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "Mars"}, "'Mars'"),
-        # an offset to Arrow, and UTC to Java
+        # an offset and this machine's zone to Arrow, and UTC to Java
+        ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "localtime"}, "zone"),
         ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "+02:00"}, "'.02:00'"),
         (
             {"timestamp.type": "SCALAR", "output.dateformat": "y", "output.timezone": "-0530"},
