@@ -46,6 +46,8 @@ Parquet is written, which base files and log blocks share."""
 class _NothingToCheck:
     """Tables and frames are not read back: no record and no figure passes there."""
 
+    rules = None
+
     def __init__(self, *args: object, **kwargs: object) -> None:
         return
 
