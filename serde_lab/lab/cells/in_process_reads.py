@@ -7,7 +7,7 @@ and hashes them where they arrive.
 
 from __future__ import annotations
 
-import re
+import glob
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -222,8 +222,7 @@ def digest_of_files(sql: duckdb.DuckDBPyConnection, folder: Path) -> Digest:
 
 def _files_of(folder: Path) -> str:
     # the folder's own name is no pattern
-    name = re.sub(r"[\[*?]", r"[\g<0>]", _quoted(folder))
-    return f"read_parquet('{name}/*.parquet')"
+    return f"read_parquet('{glob.escape(_quoted(folder))}/*.parquet')"
 
 
 def _quoted(path: Path) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -335,7 +334,7 @@ def _parquet_bytes(commit: CommitInput) -> float:
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in _batches(commit):
+    for batch in commit.batches(_FLOOR_BATCH):
         held.append(batch.slice(0, _FLOOR_ROWS - rows))
         rows += held[-1].num_rows
         size += held[-1].nbytes
@@ -345,12 +344,6 @@ def _parquet_bytes(commit: CommitInput) -> float:
         return 0.0
     table = pa.Table.from_batches(held).combine_chunks()
     return (_written(table) - _written(table.slice(0, 1))) / (rows - 1) * commit.rows
-
-
-def _batches(commit: CommitInput) -> Iterator[pa.RecordBatch]:
-    for file in commit.files:
-        with pq.ParquetFile(file) as source:
-            yield from source.iter_batches(batch_size=_FLOOR_BATCH)
 
 
 def _written(table: pa.Table) -> int:

@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from serde_lab.lab.checks import isolation, stand_alone
 from serde_lab.lab.checks.stand_alone import DecodedArm, Sent
-from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RECORD_KEY, RecordSchema
@@ -132,7 +131,7 @@ class Referee:
             chunk
             for commit in self._inputs.commits
             if moves or commit.operation == Operation.DELETE
-            for batch in _batches(commit)
+            for batch in commit.batches(_BATCH_ROWS)
             for chunk in record_keys(batch, self._rules).chunks
         ]
         known = pc.is_in(keys, value_set=pa.chunked_array(chunks, pa.string()))
@@ -158,14 +157,8 @@ class Referee:
 
     def _stored_input(self) -> Iterator[pa.RecordBatch]:
         for commit in self._inputs.commits:
-            for batch in _batches(commit):
+            for batch in commit.batches(_BATCH_ROWS):
                 yield stored_form(batch, self._schema.data)
-
-
-def _batches(commit: CommitInput) -> Iterator[pa.RecordBatch]:
-    for file in commit.files:
-        with pq.ParquetFile(file) as source:
-            yield from source.iter_batches(batch_size=_BATCH_ROWS)
 
 
 def _not_isolated(reason: str) -> CheckResult:

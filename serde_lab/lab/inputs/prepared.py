@@ -57,6 +57,12 @@ class CommitInput:
     them; both are counted only for made-up rows."""
     arrow_bytes: int | None = None
 
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Its rows in their order, at most so many at once."""
+        for file in self.files:
+            with pq.ParquetFile(file) as source:
+                yield from source.iter_batches(batch_size=rows)
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedInputs:

@@ -6,7 +6,6 @@ Columns, types, nulls and repeated keys are checked before anything runs.
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -194,7 +193,7 @@ def _quoted(columns: Iterable[str]) -> str:
 def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any]) -> int:
     """The one number that DuckDB answers; each group of files is an argument of the query."""
     # DuckDB takes a name for a pattern
-    named = [[re.sub(r"[\[*?]", r"[\g<0>]", str(file)) for file in files] for files in groups]
+    named = [[glob.escape(str(file)) for file in files] for files in groups]
     try:
         with duckdb.connect(config=config) as connection:
             return int(connection.execute(query, named).fetchall()[0][0])

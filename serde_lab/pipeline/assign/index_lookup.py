@@ -197,9 +197,9 @@ class StateOverBlooms(IndexLookup):
 
     Logs have no filters, so a key that is missing makes all unseen logs of its partition be read.
 
-    On merge-on-read the state must not know more of a key than the base files do, since writers without a
-    state look into them alone: a key goes to a log only if the group's base file has it. So deleted keys
-    are forgotten, and the base files of their groups count as unseen. A merger may delete any key, so where
+    Writers without a state look into base files alone. So on merge-on-read a key goes to a log only if the
+    group's base file has it, and the state must not know more keys than base files have: deleted keys are
+    forgotten, and the base files of their groups count as unseen. A merger may delete any key, so where
     one combines rows, all keys of the groups that were written are forgotten.
     """
 

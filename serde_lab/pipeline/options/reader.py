@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from serde_lab.errors import OptionError, did_you_mean
@@ -25,6 +25,15 @@ class OptionReader:
     def given(self, *keys: str) -> str | None:
         """The first of `keys` that is set; used for an option that has had several names."""
         return next((key for key in keys if key in self.options), None)
+
+    def of_two_names(self, name: str, older: str, read: Callable[[str], object]) -> str:
+        """The one of an option's two names that is set, else `name`; `read` must give the same for both."""
+        if self.given(name) and self.given(older) and read(name) != read(older):
+            raise OptionError(
+                f"{older} is {self.text(older, '')!r}, but {name}, its newer name, is"
+                f" {self.text(name, '')!r}"
+            )
+        return self.given(name, older) or name
 
     def text(self, key: str, default: str) -> str:
         return str(self.options.get(key, default)).strip()

@@ -119,7 +119,7 @@ def concurrency_options(reader: OptionReader, table: TableConfig) -> Concurrency
     not fit, and for a table that two writers cannot share.
     """
     mode = reader.choice(CONCURRENCY_MODE, (_SINGLE, _OPTIMISTIC)) or _SINGLE
-    failed = _name_in_use(reader, _FAILED, _FAILED_OLDER)
+    failed = reader.of_two_names(_FAILED, _FAILED_OLDER, lambda name: reader.text(name, "").upper())
     if mode == _SINGLE:
         given = reader.given(_PROVIDER, LOCK_WAIT, _BEAT, _MISSES, _RETRIES)
         if given:
@@ -150,17 +150,6 @@ def concurrency_options(reader: OptionReader, table: TableConfig) -> Concurrency
     return Concurrency(provider, lock, reader.number(_RETRIES, 0))
 
 
-def _name_in_use(reader: OptionReader, name: str, older: str) -> str:
-    """The one of an option's two names that is set; both may be set if they agree."""
-    if reader.given(name) and reader.given(older):
-        by_name, by_older = reader.text(name, ""), reader.text(older, "")
-        if by_name.upper() != by_older.upper():
-            raise OptionError(
-                f"{older} is {by_older!r}, but {name}, its newer name, is {by_name!r}"
-            )
-    return reader.given(name, older) or name
-
-
 def _not_shared(table: TableConfig) -> str:
     """Why optimistic writers cannot share the table; "" if they can."""
     if table.layout_version == 1:
@@ -187,7 +176,7 @@ def service_options(reader: OptionReader, table: TableConfig) -> ServiceOptions:
         )
     reader.only("hoodie.clean.policy", ("KEEP_LATEST_COMMITS",))
     default = ServiceOptions()
-    retained = _name_in_use(reader, _RETAINED, _RETAINED_OLDER)
+    retained = reader.of_two_names(_RETAINED, _RETAINED_OLDER, lambda name: reader.text(name, ""))
     retain = reader.number(retained, default.commits_retained, least=1)
     # a caller that keeps more file slices than the default timeline covers needs a longer timeline, too
     keep_min = reader.number("hoodie.keep.min.commits", max(default.keep_min, retain + 10), 1)

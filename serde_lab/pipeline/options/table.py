@@ -154,7 +154,9 @@ def _given(reader: OptionReader) -> dict[str, Any]:
             "hoodie.datasource.write.table.type", ("COPY_ON_WRITE", "MERGE_ON_READ")
         ),
         "version": reader.number("hoodie.write.table.version", 0) or None,
-        "ordering_fields": _ordering(reader),
+        "ordering_fields": _names(
+            reader, reader.of_two_names(ORDERING, OLDER_ORDERING, reader.names)
+        ),
         "merge_mode": reader.choice(
             "hoodie.write.record.merge.mode",
             ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
@@ -180,19 +182,6 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "url_encode": reader.flag("hoodie.datasource.write.partitionpath.urlencode"),
     }
     return {key: value for key, value in stated.items() if value is not None}
-
-
-def _ordering(reader: OptionReader) -> tuple[str, ...] | None:
-    """The ordering fields by either name; both may be set if they agree."""
-    by_name, by_older = (_names(reader, name) for name in (ORDERING, OLDER_ORDERING))
-    if by_name is None or by_older is None:
-        return by_older if by_name is None else by_name
-    if by_name != by_older:
-        raise OptionError(
-            f"{OLDER_ORDERING} is {','.join(by_older)!r}, but {ORDERING}, its newer name, is"
-            f" {','.join(by_name)!r}"
-        )
-    return by_name
 
 
 def _key_generator(reader: OptionReader) -> str | None:
@@ -313,7 +302,7 @@ def payload_rules(payload_class: str) -> dict[str, Any]:
 _STRATEGY_ID = "hoodie.write.record.merge.strategy.id"
 _SETTLED = {
     "merge_mode": "hoodie.write.record.merge.mode",
-    "ordering_fields": "hoodie.table.ordering.fields",
+    "ordering_fields": ORDERING,
     "partial_update_mode": "hoodie.table.partial.update.mode",
     "unavailable_value": "hoodie.write.partial.update.unavailable.value",
     "delete_field": "hoodie.payload.delete.field",
