@@ -1,7 +1,7 @@
 """The map and reduce stages around a hop, as plain functions over iterators of batches.
 
     map:     source batches -> keygen -> from_arrow -> route -> encode -> (target, position, frame)
-    reduce:  (position, frame) -> decode -> precombine -> merge -> to_arrow -> write -> write statuses
+    reduce:  (position, frame) -> decode -> precombine -> merge -> to_arrow -> write -> write stats
 
 Both exchanges, in-process and Spark, call these functions, so the same frames cross both.
 """
@@ -236,7 +236,7 @@ def _gathered(
 
 
 def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """Turn batches of (position, frame) into the statuses of the files written."""
+    """Turn batches of (position, frame) into the stats of the files written."""
     bound = task.bind()
     writers = FileGroupWriter(task)
     for arrived in FrameReceiver(task, bound).arrivals(batches):

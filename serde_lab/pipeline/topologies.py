@@ -44,7 +44,7 @@ class Stage:
     """What the tasks of one kind do.
 
     `label` names the stage in phases and reports. `work` takes a task's input, batches of the source or
-    of (position, frame), and yields batches of ROUTED, or write statuses if no hop follows.
+    of (position, frame), and yields batches of ROUTED, or write stats if no hop follows.
     """
 
     label: str

@@ -27,7 +27,7 @@ from serde_lab.pipeline.commit.table_services import (
     serve,
 )
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
-from serde_lab.pipeline.handles.handle import summed_status
+from serde_lab.pipeline.handles.handle import summed_stat
 from serde_lab.pipeline.options.write import WriteOptions, check_records
 from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
 from serde_lab.pipeline.source.schema import (
@@ -184,7 +184,7 @@ class PreparedWrite:
             try:
                 with clock.phase("begin"):
                     instant = coordinator.begin(options.operation, options.operation.replaces)
-                statuses = run_batches(
+                stats = run_batches(
                     coordinator.table, self.schema, options, instant, exchanges, clock, self.given
                 )
                 self._warn_of_null_elements(exchanges)
@@ -192,9 +192,9 @@ class PreparedWrite:
                     done = coordinator.complete(
                         instant,
                         options.operation,
-                        statuses,
+                        stats,
                         self.avro,
-                        lambda: self._replaced(statuses),
+                        lambda: self._replaced(stats),
                         self._stated(instant, len(exchanges) - 1),
                     )
                     self._settle(instant, len(exchanges) - 1)
@@ -275,11 +275,11 @@ class PreparedWrite:
             holed = [name for name in lists if counted[NULL_ELEMENTS_OF + name]]
             warn_of_null_elements(holed, stacklevel=4)
 
-    def _replaced(self, statuses: Iterable[WriteStat]) -> Replaced | None:
+    def _replaced(self, stats: Iterable[WriteStat]) -> Replaced | None:
         """The file groups that the written ones replace; None if the write replaces none."""
         operation, view = self.options.operation, self.coordinator.table.view
         if operation is Operation.INSERT_OVERWRITE:
-            paths = {status.partitionPath for status in statuses}
+            paths = {stat.partitionPath for stat in stats}
             return replaced_by_insert_overwrite(view(), paths)
         if operation is Operation.INSERT_OVERWRITE_TABLE:
             return replaced_by_insert_overwrite_table(view())
@@ -334,7 +334,7 @@ def run_batches(
     clock: TaskTimeline,
     given: RecordSchema | None = None,
 ) -> tuple[WriteStat, ...]:
-    """Write the batches in order under `instant`, which is inflight; one status per remaining file.
+    """Write the batches in order under `instant`, which is inflight; one stat per remaining file.
 
     `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
     cannot span several batches.
@@ -376,24 +376,24 @@ def write_batch(
 ) -> tuple[tuple[WriteStat, ...], tuple[str, ...]]:
     """Write the batch `number` of an inflight instant, after the files `before` of its earlier batches.
 
-    `spans`: whether the instant may have further batches. Returns one status for each file that remains, and
+    `spans`: whether the instant may have further batches. Returns one stat for each file that remains, and
     the paths of the earlier batches' base files that new ones replace; these files still exist.
     """
     with clock.phase("plan"):
         plan = make_plan(table, schema, options, instant, number, spans, given)
-    remaining = {_place_of(status): status for status in before}
+    remaining = {_place_of(stat): stat for stat in before}
     replaced = []
     with clock.phase("execute"):
-        for status in exchange.run(plan):
-            place = _place_of(status)
+        for stat in exchange.run(plan):
+            place = _place_of(stat)
             earlier = remaining.get(place)
             if earlier is not None:
                 replaced.append(earlier.path)
-                status = summed_status([earlier, status])
-            remaining[place] = status
+                stat = summed_stat([earlier, stat])
+            remaining[place] = stat
     return tuple(remaining.values()), tuple(replaced)
 
 
-def _place_of(status: WriteStat) -> str:
+def _place_of(stat: WriteStat) -> str:
     """What an instant has one file of: a log's path, or a base file's file group."""
-    return status.path if status.is_log else f"{status.partitionPath}/{status.fileId}"
+    return stat.path if stat.is_log else f"{stat.partitionPath}/{stat.fileId}"

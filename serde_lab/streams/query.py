@@ -16,7 +16,8 @@ from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
+from serde_lab.pipeline.spark.exchange import batches_of
+from serde_lab.pipeline.spark.tables import arrow_schema, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
 from serde_lab.pipeline.write import table_to_write
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options

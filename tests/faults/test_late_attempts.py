@@ -57,7 +57,7 @@ class Attempts(InProcessExchange):
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         self.plan = plan
         done = [super(Attempts, self).run(plan) for _ in range(self.attempts)]
-        assert all(statuses == done[0] for statuses in done)
+        assert all(stats == done[0] for stats in done)
         self.then()
         return done[-1]
 

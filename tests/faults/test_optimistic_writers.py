@@ -91,9 +91,9 @@ class Between(InProcessExchange):
         self.act = act
 
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
-        statuses = super().run(plan)
+        stats = super().run(plan)
         self.act()
-        return statuses
+        return stats
 
 
 def write(
@@ -261,11 +261,11 @@ def test_what_an_overwrite_replaces_is_settled_when_nobody_else_can_commit(
     storage = make(tmp_path, COW, BLOOM)
     settles = PreparedWrite._replaced
 
-    def beside_another(prepared: PreparedWrite, statuses: tuple[WriteStat, ...]) -> object:
+    def beside_another(prepared: PreparedWrite, stats: tuple[WriteStat, ...]) -> object:
         if prepared.options.operation is Operation.INSERT_OVERWRITE:
             with pytest.raises(ConcurrentWrite, match="is being written by process"):
                 write(storage, [("p", "new", 2, "theirs")], COW, {**BLOOM, **SHORT_WAIT})
-        return settles(prepared, statuses)
+        return settles(prepared, stats)
 
     monkeypatch.setattr(PreparedWrite, "_replaced", beside_another)
     overwrite = {**BLOOM, "hoodie.datasource.write.operation": "insert_overwrite"}

@@ -44,9 +44,9 @@ class Meanwhile(InProcessExchange):
         self.act = act
 
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
-        statuses = super().run(plan)
+        stats = super().run(plan)
         self.act()
-        return statuses
+        return stats
 
 
 @pytest.mark.parametrize("second", ["upsert", "compact", "recover"])

@@ -215,10 +215,10 @@ def test_logs_get_create_markers_until_they_are_committed(tmp_path: Path) -> Non
 
     class Watched(InProcessExchange):
         def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
-            statuses = super().run(plan)
+            stats = super().run(plan)
             seen.extend(list_markers(plan.storage, plan.instant))
-            assert [marker.path for marker in seen] == sorted(s.path for s in statuses)
-            return statuses
+            assert [marker.path for marker in seen] == sorted(s.path for s in stats)
+            return stats
 
     table = LabTable(tmp_path, MOR)
     table.upsert(FIRST)

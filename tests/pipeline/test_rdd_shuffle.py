@@ -278,10 +278,10 @@ def test_tasks_share_the_workers_of_data_frames(spark: SparkSession) -> None:
         import os
 
         list(_)
-        yield pa.record_batch({"status": pa.array([str(os.getppid()).encode()])})
+        yield pa.record_batch({"result": pa.array([str(os.getppid()).encode()])})
 
-    by_rows = shuffle.DataFrameInput.numbers(spark, 2).statuses(parent)
-    assert set(shuffle.RddInput.numbers(spark, 2).statuses(parent)) == set(by_rows)
+    by_rows = shuffle.DataFrameInput.numbers(spark, 2).results(parent)
+    assert set(shuffle.RddInput.numbers(spark, 2).results(parent)) == set(by_rows)
 
 
 @pytest.mark.spark

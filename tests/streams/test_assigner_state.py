@@ -372,11 +372,11 @@ class BesideAnother(InProcessExchange):
     """While the batch is written, another writer completes a commit."""
 
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
-        statuses = super().run(plan)
+        stats = super().run(plan)
         timeline = HoodieTable.open(plan.storage).timeline()
         other = timeline.create_requested(timeline.new_instant("commit"))
         timeline.create_completed(timeline.create_inflight(other), b"")
-        return statuses
+        return stats
 
 
 def test_a_state_does_not_cover_a_commit_beside_its_own(tmp_path: Path) -> None:

@@ -86,12 +86,12 @@ def even_shares(sizes: Mapping[int, int], shares: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """A task's own report, and its output: rows by target, or the statuses of files."""
+    """A task's own report, and its output: rows by target, or the stats of files."""
 
     task: int
     report: TaskReport
     rows: Mapping[int, int] = field(default_factory=dict)
-    statuses: tuple[WriteStat, ...] = ()
+    stats: tuple[WriteStat, ...] = ()
 
 
 class ProcessWork:
@@ -147,8 +147,8 @@ class ProcessWork:
         kept = self._kept.pop(target, {})
         # by map task, which is the order of the input
         parts = [records for task in sorted(kept) for records in kept[task]]
-        statuses = tuple(write_kept_stage(Task(plan, target, timeline), parts))
-        return TaskDone(target, timeline.report(), statuses=statuses)
+        stats = tuple(write_kept_stage(Task(plan, target, timeline), parts))
+        return TaskDone(target, timeline.report(), stats=stats)
 
 
 def _place(folder: str, target: int, task: int) -> str:
@@ -299,8 +299,8 @@ class HandOverExchange(Exchange):
             self._hand_over(plan, rows.keys(), targets)
         written = crew.each(ProcessWork.write, [(plan, share) for share in targets])
         self._report(1, written)
-        by_target = sorted((one.task, one.statuses) for share in written for one in share)
-        return tuple(status for _, statuses in by_target for status in statuses)
+        by_target = sorted((one.task, one.stats) for share in written for one in share)
+        return tuple(stat for _, stats in by_target for stat in stats)
 
     def _hand_over(
         self, plan: WritePlan, targets: Collection[int], shares: Sequence[Sequence[int]]

@@ -55,6 +55,7 @@ from serde_lab.pipeline.spark.exchange import (
     SparkExchange,
     stored_columns,
 )
+from serde_lab.pipeline.spark.shuffle import RESULTS
 from serde_lab.pipeline.spark.tables import exchange_for
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam, SparkTask
 from serde_lab.pipeline.write import PreparedWrite
@@ -191,10 +192,10 @@ class ExchangeOnlyCell(_Control):
             counter = FrameCounter(plan, reports)
             with bench.batches_of(options.max_records_per_batch):
                 counted, window = bench.measured(
-                    group, lambda: hop.mapInArrow(counter, "status binary").collect()
+                    group, lambda: hop.mapInArrow(counter, RESULTS).collect()
                 )
             found = list(reports.value)
-            arrived = sum(json.loads(bytes(row.status))["frames"] for row in counted)
+            arrived = sum(json.loads(bytes(row.result))["frames"] for row in counted)
             if arrived != sent:
                 raise LabError(f"{job.arm.name}: {arrived} of {sent} frames arrived")
             if len(unused.value) != made:

@@ -39,7 +39,7 @@ from serde_lab.table.timeline.archive import Archived, archive
 from serde_lab.table.timeline.timeline import Instant, WriteStat
 
 Compactor = Callable[[CompactionPlan], tuple[WriteStat, ...]]
-"""Runs all tasks of a compaction on some engine, one for each slice; returns one status per task."""
+"""Runs all tasks of a compaction on some engine, one for each slice; returns one stat per task."""
 
 
 def compact_in_process(plan: CompactionPlan) -> tuple[WriteStat, ...]:
@@ -78,13 +78,13 @@ def compact_held(
         if plan is None:
             return None
         schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
-        statuses = compactor(plan)
+        stats = compactor(plan)
         coordinator.check()
-        done = complete_compaction(table, plan, statuses, schema)
+        done = complete_compaction(table, plan, stats, schema)
     except (LabError, KeyboardInterrupt) as error:
         coordinator.give_up(error)
         raise
-    written = tuple(sorted(statuses, key=lambda status: status.path))
+    written = tuple(sorted(stats, key=lambda stat: stat.path))
     completion = done.completion_time or plan.instant
     return Commit(plan.instant, completion, done.action, "compact", written)
 

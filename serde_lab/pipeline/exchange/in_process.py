@@ -30,7 +30,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
-        """Run all stages and hops; one status per written file. Raises the errors that stages raise."""
+        """Run all stages and hops; one stat per written file. Raises the errors that stages raise."""
 
     def counters(self) -> Counter[str]:
         """The counters of the last run's tasks; empty if the exchange keeps none."""

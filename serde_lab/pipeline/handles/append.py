@@ -128,10 +128,10 @@ class AppendHandle(WriteHandle):
         self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the last log file; one status per file."""
+        """Close the last log file; one stat per file."""
         with self.task.timeline.phase("write"):
-            statuses = self._writer.close(updates=self._rows)
-        yield from statuses
+            stats = self._writer.close(updates=self._rows)
+        yield from stats
 
 
 def _keys(plan: WritePlan, partial: PartialUpdates, partition_path: str, file_id: str) -> pa.Array:

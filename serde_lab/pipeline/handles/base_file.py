@@ -232,8 +232,8 @@ class BaseFileHandle(WriteHandle):
             with timeline.phase("write"):
                 self._writer.append_carried(surviving)
         with timeline.phase("write"):
-            status = self._writer.close(updates=self._updates, deletes=self._deletes)
-        yield status
+            stat = self._writer.close(updates=self._updates, deletes=self._deletes)
+        yield stat
 
     def _carried(self) -> Iterator[pa.RecordBatch]:
         if self._reader is None or not self._kept.any():

@@ -27,7 +27,7 @@ from serde_lab.pipeline.exchange.frames import FrameReceiver, slices, total_byte
 from serde_lab.pipeline.exchange.routing import Task, buckets_of, targets_of
 from serde_lab.pipeline.handles.append import AppendHandle
 from serde_lab.pipeline.handles.base_file import BaseFileHandle
-from serde_lab.pipeline.handles.handle import WriteHandle, summed_status
+from serde_lab.pipeline.handles.handle import WriteHandle, summed_stat
 from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.pipeline.plan import StoredFileGroup, WritePlan
 from serde_lab.records.operation import Operation
@@ -184,7 +184,7 @@ class FileGroupWriter:
                 del part, handle
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the open handles; one status per file."""
+        """Close the open handles; one stat per file."""
         yield from self._done
         for handle in self._open.values():
             yield from handle.finish()
@@ -244,7 +244,7 @@ FLUSHES = "flushes"
 
 
 def mini_batch_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """Turn batches of (position, frame), ordered by position, into write statuses."""
+    """Turn batches of (position, frame), ordered by position, into write stats."""
     bound, limits = task.bind(), task.plan.mini_batches
     assert limits is not None
     writer = MiniBatchWriter(task, limits)
@@ -298,14 +298,14 @@ class MiniBatchWriter:
             self._flush(*max(self._buffers.items(), key=lambda item: item[1].size_bytes))
 
     def finish(self) -> Iterator[WriteStat]:
-        """Flush the rest; one status per file."""
+        """Flush the rest; one stat per file."""
         for key, buffer in self._buffers.items():
             if buffer.waiting:
                 self._flush(key, buffer, is_last=True)
             if buffer.log is not None:
                 yield from buffer.log.finish()
             elif buffer.written:
-                yield summed_status(buffer.written)
+                yield summed_stat(buffer.written)
 
     def _flush(self, key: GroupKey, buffer: _Buffer, is_last: bool = False) -> None:
         with self.timeline.phase("group"):
@@ -325,11 +325,11 @@ class MiniBatchWriter:
         if not isinstance(handle, BaseFileHandle):
             buffer.log = handle
             return
-        for status in handle.finish():
+        for stat in handle.finish():
             if buffer.written:
                 with self.timeline.phase("write"):
                     self.plan.storage.delete(buffer.written[-1].path)
-            buffer.written.append(status)
+            buffer.written.append(stat)
 
     def _handle(
         self, key: GroupKey, records: Records, written: list[WriteStat], split: bool
@@ -338,7 +338,7 @@ class MiniBatchWriter:
         if not written:
             return handle_of(task, self._grouping, GroupRecords(key, records))
         # the file of the previous flush is now the stored base file
-        rows = sum(status.numInserts + status.numUpdateWrites for status in written)
+        rows = sum(stat.numInserts + stat.numUpdateWrites for stat in written)
         task = replace(task, flush=len(written), rows_before=rows)
         last = written[-1]
         stored = StoredFileGroup(last.fileId, last.path, self.plan.instant)

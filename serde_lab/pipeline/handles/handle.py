@@ -88,7 +88,7 @@ class WriteHandle(ABC):
 
     @abstractmethod
     def finish(self) -> Iterator[WriteStat]:
-        """Finish the files; one status per file."""
+        """Finish the files; one stat per file."""
 
     def precombined(self, records: Records) -> Candidates:
         """One record per key: any of them for a delete, otherwise the one chosen by the table's ordering."""
@@ -173,17 +173,17 @@ class WriteHandle(ABC):
             return Combined(keys.take(folded.tops), values, folded.row, always, folded.rows)
 
 
-def summed_status(written: Sequence[WriteStat]) -> WriteStat:
-    """The status of the last of these base files, with the counts of all: in one instant, each has replaced
+def summed_stat(written: Sequence[WriteStat]) -> WriteStat:
+    """The stat of the last of these base files, with the counts of all: in one instant, each has replaced
     the one before.
     """
     return replace(
         written[-1],
         prevCommit=written[0].prevCommit,
         prevBaseFile=written[0].prevBaseFile,
-        numInserts=sum(status.numInserts for status in written),
-        numUpdateWrites=sum(status.numUpdateWrites for status in written),
-        numDeletes=sum(status.numDeletes for status in written),
+        numInserts=sum(stat.numInserts for stat in written),
+        numUpdateWrites=sum(stat.numUpdateWrites for stat in written),
+        numDeletes=sum(stat.numDeletes for stat in written),
     )
 
 

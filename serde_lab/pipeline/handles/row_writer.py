@@ -27,7 +27,7 @@ from serde_lab.table.timeline.timeline import WriteStat
 
 
 def write_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """Write source batches to base files; one status per file."""
+    """Write source batches to base files; one stat per file."""
     return _written(task, _enveloped(task, batches))
 
 
@@ -110,12 +110,12 @@ class RowWriter:
                         self._done.append(self._open.pop(path).writer.close())
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the open files; one status per file."""
+        """Close the open files; one stat per file."""
         yield from self._done
         for current in self._open.values():
             with self.timeline.phase("write"):
-                status = current.writer.close()
-            yield status
+                stat = current.writer.close()
+            yield stat
 
     def _by_path(self, enveloped: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if not self.plan.schema.partition:

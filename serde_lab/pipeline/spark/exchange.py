@@ -39,7 +39,7 @@ from serde_lab.pipeline.spark.dataframe import (
     plain_files,
 )
 from serde_lab.pipeline.spark.shuffle import (
-    STATUSES,
+    RESULTS,
     DataFrameInput,
     RddInput,
     StageInput,
@@ -158,9 +158,9 @@ class SparkExchange(Exchange):
 
     def _collect(self, moved: StageInput, task: SparkTask, reports: Any) -> tuple[WriteStat, ...]:
         with on_purpose(), setting(self.spark, _WIDE_OFFSETS, "false"):
-            statuses = moved.statuses(task)
+            results = moved.results(task)
         self.reports = list(reports.value)
-        return tuple(pickle.loads(status) for status in statuses)
+        return tuple(pickle.loads(result) for result in results)
 
 
 class FilesExchange(SparkExchange):
@@ -306,5 +306,5 @@ def warm_workers(
     `strategy` and `serde`: what they will work with. `rows`: roughly how many rows their tasks will have.
     """
     warm_up = WarmUp(strategy, serde, rows)
-    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, STATUSES).collect()
-    return [json.loads(bytes(row.status)) for row in found]
+    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, RESULTS).collect()
+    return [json.loads(bytes(row.result)) for row in found]

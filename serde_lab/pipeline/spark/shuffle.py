@@ -39,11 +39,11 @@ _END = SpecialLengths.END_OF_DATA_SECTION
 SALTED = (
     StructType().add("salt", IntegerType()).add("position", LongType()).add("frame", BinaryType())
 )
-STATUSES = StructType().add("status", BinaryType())
-"""The output of a stage whose tasks yield statuses."""
+RESULTS = StructType().add("result", BinaryType())
+"""The output of a stage that no hop follows (`worker.results`)."""
 
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does: its input to batches of ROUTED, or of one column of statuses."""
+"""What a task does: its input to batches of ROUTED, or of one column of results."""
 
 
 class StageInput(ABC):
@@ -60,8 +60,8 @@ class StageInput(ABC):
         """
 
     @abstractmethod
-    def statuses(self, work: Work) -> list[bytes]:
-        """Run everything; returns the statuses that the last stage's `work` yields."""
+    def results(self, work: Work) -> list[bytes]:
+        """Run everything; returns the results that the last stage's `work` yields."""
 
 
 class DataFrameInput(StageInput):
@@ -91,9 +91,9 @@ class DataFrameInput(StageInput):
             sent = sent.sortWithinPartitions("position")
         return type(self)(sent.select("position", "frame"))
 
-    def statuses(self, work: Work) -> list[bytes]:
-        rows = self.rows.mapInArrow(work, STATUSES).collect()
-        return [bytes(row.status) for row in rows]
+    def results(self, work: Work) -> list[bytes]:
+        rows = self.rows.mapInArrow(work, RESULTS).collect()
+        return [bytes(row.result) for row in rows]
 
 
 class _Salted:
@@ -144,7 +144,7 @@ class RddInput(StageInput):
         jvm: Any = self.spark.sparkContext._jvm
         return jvm.PairwiseRDD(self._java(sent).rdd()).asJavaPairRDD()
 
-    def statuses(self, work: Work) -> list[bytes]:
+    def results(self, work: Work) -> list[bytes]:
         done = self.batches.mapPartitions(work)
         found = done.flatMap(lambda batch: batch.column(0).to_pylist())
         self._java(found)

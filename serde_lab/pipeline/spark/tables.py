@@ -27,19 +27,19 @@ from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators, 
 from serde_lab.pipeline.spark.exchange import (
     ColumnsExchange,
     SparkExchange,
+    batches_of,
     on_purpose,
     stored_columns,
 )
-from serde_lab.pipeline.spark.exchange import batches_of as batches_of
-from serde_lab.pipeline.spark.shuffle import STATUSES
+from serde_lab.pipeline.spark.shuffle import RESULTS
 from serde_lab.pipeline.spark.worker import (
-    STATUS,
     Reports,
     ReportsParam,
     carried,
     check_workers,
     numbers_in,
     report_of,
+    results,
 )
 from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
@@ -116,21 +116,20 @@ COMPACT_STAGE = "compact"
 
 
 class SliceCompactions:
-    """Runs the compaction tasks whose numbers arrive; one status per task, and a report of its time."""
+    """Runs the compaction tasks whose numbers arrive; one result per task, and a report of its time."""
 
     def __init__(self, plan: CompactionPlan, reports: Reports) -> None:
         self.plan, self.reports = plan, reports
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         timeline = TaskTimeline(COMPACT_STAGE)
-        statuses = []
+        written = []
         try:
             for number in numbers_in(timeline.source(batches)):
-                statuses.append(pickle.dumps(compact_slice(self.plan, number, timeline)))
+                written.append(pickle.dumps(compact_slice(self.plan, number, timeline)))
         except LabError as exc:
             raise RuntimeError(carried(exc)) from exc
-        out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
-        yield from timeline.sink([out])
+        yield from timeline.sink([results(written)])
         self.reports.add([report_of(timeline)])
 
 
@@ -142,10 +141,10 @@ def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None
         tasks = spark.range(0, count, 1, count)
         found = spark.sparkContext.accumulator([], ReportsParam())
         with on_purpose():
-            rows = tasks.mapInArrow(SliceCompactions(plan, found), STATUSES).collect()
+            rows = tasks.mapInArrow(SliceCompactions(plan, found), RESULTS).collect()
         if reports is not None:
             reports.extend(found.value)
-        return tuple(pickle.loads(row.status) for row in rows)
+        return tuple(pickle.loads(row.result) for row in rows)
 
     return run
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import zipimport
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -50,8 +50,7 @@ zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[meth
 pa.set_cpu_count(1)
 pa.set_io_thread_count(1)
 
-STATUS_FIELD = pa.field("status", pa.binary(), nullable=False)
-STATUS = pa.schema([STATUS_FIELD])
+_RESULTS = pa.schema([pa.field("result", pa.binary(), nullable=False)])
 _MARK = "<<serde_lab>>"
 COLUMNS_STAGE = -1
 """Number of the stage behind a hop of Spark's own columns; it is in no topology."""
@@ -141,13 +140,17 @@ class SparkTask:
     def _output(
         self, stage: Stage, task: Task, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of ROUTED, or the statuses of the last stage in one column."""
+        """Batches of ROUTED, or the results of the last stage."""
         if task.hop is not None:
             yield from stage.work(task, batches)
             return
-        statuses = [pickle.dumps(status) for status in stage.work(task, batches)]
-        out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
-        yield from task.timeline.sink([out])
+        written = [pickle.dumps(stat) for stat in stage.work(task, batches)]
+        yield from task.timeline.sink([results(written)])
+
+
+def results(found: Sequence[bytes]) -> pa.RecordBatch:
+    """What a task yields if no hop follows, as one column for `shuffle.RESULTS`."""
+    return pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], schema=_RESULTS)
 
 
 def _context() -> TaskContext:
@@ -169,7 +172,7 @@ def report_of(timeline: TaskTimeline) -> AttemptReport:
 
 
 class FrameCounter:
-    """The reduce side of a hop that only counts frames: one status per task."""
+    """The reduce side of a hop that only counts frames: one result per task."""
 
     def __init__(self, plan: WritePlan, reports: Reports) -> None:
         self.plan, self.reports = plan, reports
@@ -182,9 +185,8 @@ class FrameCounter:
                 frames += batch.num_rows
                 frame_bytes += batch.column("frame").nbytes
         timeline.add("frames_sniffed", frames)
-        status = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
-        out = pa.RecordBatch.from_arrays([pa.array([status], pa.binary())], schema=STATUS)
-        yield from timeline.sink([out])
+        counted = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
+        yield from timeline.sink([results([counted])])
         self.reports.add([report_of(timeline)])
 
 
@@ -238,7 +240,7 @@ class WarmUp:
         # long enough that every slot starts a worker of its own before the first one is idle again
         time.sleep(0.2)
         pids = json.dumps({"pid": os.getpid(), "daemon": os.getppid()}).encode()
-        yield pa.RecordBatch.from_arrays([pa.array([pids], pa.binary())], schema=STATUS)
+        yield results([pids])
 
 
 _checked: set[tuple[str, str]] = set()
