@@ -44,7 +44,7 @@ from serde_lab.serde.interface import Records
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.files.base_file import FILE_NAME
 from serde_lab.table.index.index_kind import SIMPLE_ENGINE
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Prefix of a counter name; a column name follows. It counts null elements in that column's lists."""

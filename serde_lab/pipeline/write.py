@@ -60,7 +60,8 @@ from serde_lab.table.services.replacing import (
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import SharedInstant
-from serde_lab.table.timeline.timeline import Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from serde_lab.table.timeline.checkpoints import (
     newest_checkpoint,
     shared_instant,
 )
-from serde_lab.table.timeline.timeline import SCHEMA_KEY
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
 
 _PAUSE_SECONDS = 0.2
 _ANOTHER = f"set {IDENTIFIER} to a name of this query's own"

@@ -35,17 +35,14 @@ from serde_lab.table.properties import format_properties, is_cut, parse_properti
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER, live_writers
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.lsm_timeline import LsmTimeline, Undone
-from serde_lab.table.timeline.timeline import (
+from serde_lab.table.timeline.commit_metadata import (
     SCHEMA_KEY,
-    WRITE_ACTIONS,
     CommitMetadata,
-    Instant,
-    Timeline,
     WriteStat,
     json_object,
-    latest,
 )
+from serde_lab.table.timeline.lsm_timeline import LsmTimeline, Undone
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline, latest
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",

@@ -13,7 +13,7 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from tests.faults.killed_driver import KillPoint, StepStorage, do, kill
 from tests.faults.small_table import (
     COW,

@@ -18,7 +18,7 @@ from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, WriteStat
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, WriteStat
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (
     COW,

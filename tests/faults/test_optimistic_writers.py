@@ -42,7 +42,8 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import archive as archiving
 from serde_lab.table.timeline.archive import archive
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 from tests.faults.killed_driver import CONTEXT, DeadlyStorage, KillPoint, StepStorage
 from tests.faults.small_table import (
     COW,

@@ -18,7 +18,7 @@ from serde_lab.table.services.rollback import rollback_pending
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from tests.faults.killed_driver import CONTEXT, StepStorage, Work, do
 from tests.faults.small_table import (
     COW,

@@ -24,7 +24,7 @@ from serde_lab.table.services.bucket_resizing import ResizeRules
 from serde_lab.table.services.replacing import requested_content
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import (
     FIRST,

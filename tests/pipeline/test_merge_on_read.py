@@ -20,7 +20,7 @@ from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.data_files import Marker, list_markers
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,

@@ -19,7 +19,8 @@ from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import Timeline, WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
+from serde_lab.table.timeline.timeline import Timeline
 from serde_lab.verify import oracle
 from tests.pipeline.lab_table import (
     FIRST,

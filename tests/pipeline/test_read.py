@@ -21,8 +21,9 @@ from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, Instant, Timeline
+from serde_lab.table.timeline.timeline import Instant, Timeline
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of

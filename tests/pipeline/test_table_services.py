@@ -15,7 +15,7 @@ from serde_lab.pipeline.commit.table_services import (
     deltacommits_to_compact,
 )
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from serde_lab.streams.stream_writer import MicroBatch, StreamWriter
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import SINK_KEY, Checkpoint, newest_checkpoint
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from tests.faults.small_table import COW, OPTIONS, SCHEMA, Row, batches
 
 NO_SERVICES = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}

@@ -18,7 +18,7 @@ from serde_lab.table.timeline.checkpoints import (
     extra_metadata,
     keep_checkpoints,
 )
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
 from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches

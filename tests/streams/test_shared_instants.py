@@ -18,7 +18,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import checkpoints as module
 from serde_lab.table.timeline.checkpoints import MANIFESTS, Checkpoint, shared_instant
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (

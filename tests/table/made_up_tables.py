@@ -29,7 +29,8 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 Row = dict[str, Any]
 

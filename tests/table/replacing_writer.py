@@ -14,7 +14,8 @@ from serde_lab.table.services.replacing import (
     requested_content,
 )
 from serde_lab.table.storage.data_files import delete_markers
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import PlainWriter, Row, avro_schema, batch_of
 
 

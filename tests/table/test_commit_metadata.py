@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from serde_lab.errors import TableError
-from serde_lab.table.timeline.timeline import (
+from serde_lab.table.timeline.commit_metadata import (
     COMMIT_SCHEMA,
     REPLACE_COMMIT_SCHEMA,
     CommitMetadata,

@@ -17,7 +17,8 @@ from serde_lab.table.files.file_sizing import (
 )
 from serde_lab.table.files.file_system_view import FileSystemView, list_table_files, visibility_of
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import SMALL, PlainWriter
 
 SIZING = FileSizing(small_file_limit_bytes=100, max_file_bytes=150)

@@ -28,8 +28,9 @@ from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant
+from serde_lab.table.timeline.timeline import Instant
 from serde_lab.verify.readers import HudiRs
 from tests.table.made_up_tables import (
     SMALL,

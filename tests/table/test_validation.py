@@ -32,7 +32,8 @@ from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline import timeline
 from serde_lab.table.timeline.archive import archive
-from serde_lab.table.timeline.timeline import CommitMetadata, Instant
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
+from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
 from serde_lab.table.validation.finding import Kind
 from tests.table.made_up_tables import (

@@ -35,7 +35,7 @@ from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.stages import keep_stage, write_kept_stage
 from serde_lab.pipeline.topologies import MAP, REDUCE, topology_of
 from serde_lab.serde.interface import Records
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 from serde_lab.verify.readers import HudiRs
 
 

@@ -23,7 +23,8 @@ from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import checkpoints_in
-from serde_lab.table.timeline.timeline import CommitMetadata, epoch_ns
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
+from serde_lab.table.timeline.timeline import epoch_ns
 from serde_lab.verify.table_checks import CheckResult
 
 STORED_ONCE = "batches_are_stored_once"

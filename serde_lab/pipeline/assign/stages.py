@@ -22,7 +22,7 @@ from serde_lab.pipeline.exchange.routing import Outgoing, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 Lookup = Callable[[Task], IndexLookup]
 

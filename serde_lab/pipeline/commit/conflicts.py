@@ -33,13 +33,13 @@ from serde_lab.table.storage.lock import LockSettings
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable, stated_columns
 from serde_lab.table.timeline.checkpoints import checkpoints_in
-from serde_lab.table.timeline.timeline import (
+from serde_lab.table.timeline.commit_metadata import (
     NO_PREVIOUS_COMMIT,
     SCHEMA_KEY,
     CommitMetadata,
-    Instant,
     WriteStat,
 )
+from serde_lab.table.timeline.timeline import Instant
 
 _COMPACT = "COMPACT"
 

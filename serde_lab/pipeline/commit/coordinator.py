@@ -24,7 +24,8 @@ from serde_lab.table.storage.data_files import delete_markers, list_markers
 from serde_lab.table.storage.lock import Heartbeat, LockSettings, TableLock
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import SharedInstant, delete_manifests, store_batch
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 COMMIT_TRIES = 3
 """How often a commit is tried on a failing storage before the write is rolled back."""

@@ -36,7 +36,8 @@ from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import Archived, archive
-from serde_lab.table.timeline.timeline import Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 Compactor = Callable[[CompactionPlan], tuple[WriteStat, ...]]
 """Runs all tasks of a compaction on some engine, one for each slice; returns one stat per task."""

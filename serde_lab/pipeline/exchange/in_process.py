@@ -22,7 +22,7 @@ from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.handles.row_writer import sorted_ranges
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, topology_of
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
 class Exchange(ABC):

@@ -23,7 +23,7 @@ from serde_lab.serde.interface import Records
 from serde_lab.table.files.log_file import LogTarget, LogWriter
 from serde_lab.table.files.log_records import check_positions
 from serde_lab.table.read_plan import FileSliceReader
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
 class AppendHandle(WriteHandle):

@@ -23,7 +23,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import BaseFileReader, BaseFileWriter
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
 class BaseFileHandle(WriteHandle):

@@ -34,7 +34,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import FILE_ID, INSERT, OPERATION, PARTITION_PATH
 from serde_lab.serde.interface import Records
 from serde_lab.table.index.bucket_index import bucket_file_id
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 GroupKey = tuple[str, int | str]
 """Partition path, and bucket or file id."""

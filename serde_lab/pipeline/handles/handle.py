@@ -26,7 +26,7 @@ from serde_lab.records.buffers import HashedKeys, repeated
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import values_at
 from serde_lab.serde.interface import Records
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 _PIECE_ROWS = 1 << 18
 

@@ -23,7 +23,7 @@ from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
 def write_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:

@@ -49,7 +49,7 @@ from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -35,7 +35,7 @@ from serde_lab.table.storage.data_files import (
     place_data_file,
 )
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, WriteStat
+from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

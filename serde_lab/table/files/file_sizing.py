@@ -29,7 +29,7 @@ from serde_lab.records.buffers import rows_by_value
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 
 SIZING_OPTIONS: Mapping[str, str] = {
     "hoodie.parquet.small.file.limit": "small_file_limit_bytes",

@@ -15,14 +15,9 @@ from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage, StoredFile
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_timeline import Undone
-from serde_lab.table.timeline.timeline import (
-    WRITE_ACTIONS,
-    CommitMetadata,
-    Instant,
-    Timeline,
-    latest,
-)
+from serde_lab.table.timeline.timeline import Instant, Timeline, latest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -307,7 +302,7 @@ def check_no_gap(
     """
     known = tuple(instants)
     kept = {one.time for one in known if one.action == "savepoint"}
-    writes = {one.time for one in known if one.completed_action in WRITE_ACTIONS}
+    writes = {one.time for one in known if one.is_write}
     if visibility.start not in kept:
         return
     end = min(writes - kept, default=max(writes))
@@ -327,9 +322,9 @@ def visibility_of(
 ) -> Visibility:
     """The visibility that the instants of the active timeline imply."""
     known = tuple(instants)
-    done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
+    done = [i for i in known if i.is_completed and i.is_write]
     # a savepointed write, too: Apache Hudi looks for the first one among writes alone
-    writes = (i.time for i in known if i.completed_action in WRITE_ACTIONS)
+    writes = (i.time for i in known if i.is_write)
     return Visibility(
         completion_times={i.time: i.completion_time or i.time for i in done},
         start=min(writes, default=""),
@@ -366,7 +361,7 @@ def late_completions(timeline: Timeline, files: Sequence[Instant]) -> tuple[Inst
     """
     begun = {one.time for one in files if not one.is_completed}
     done = [one for one in latest(files) if one.is_completed]
-    found = [one for one in done if one.action in WRITE_ACTIONS and one.time not in begun]
+    found = [one for one in done if one.is_write and one.time not in begun]
     rollbacks = [one for one in done if one.action == "rollback"] if found else []
     undone = {time for one in rollbacks for time in _undone_by(timeline, one)}
     return tuple(one for one in found if one.time in undone)

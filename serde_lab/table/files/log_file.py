@@ -44,7 +44,7 @@ from serde_lab.table.storage.data_files import (
     place_data_file,
 )
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import WriteStat
+from serde_lab.table.timeline.commit_metadata import WriteStat
 
 BlockFormat = Literal["avro", "parquet"]
 

@@ -32,7 +32,7 @@ from serde_lab.merging.survivors import Indices, match
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 
 STATE_KEY = "_serde_lab_assigner_state"
 """Key of a commit's extra metadata that names the folder of the states that cover it."""

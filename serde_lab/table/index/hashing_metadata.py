@@ -21,7 +21,6 @@ from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.index_kind import CONFIG_FOLDER, CONFIG_SUFFIX, INITIAL_INSTANT
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS
 
 METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
 SUFFIX, COMMIT_SUFFIX = ".hashing_meta", ".commit"
@@ -33,7 +32,7 @@ def load_hashing_metadata(
     """The ring in force of each of `partitions` that has one; by default of every partition, with or
     without rows. Raises TableError for a file that does not hold a ring."""
     instants = table.timeline().instants()
-    done = {i.time for i in instants if i.is_completed and i.action in WRITE_ACTIONS}
+    done = {i.time for i in instants if i.is_completed and i.is_write}
     begun = {i.time for i in instants if not i.is_completed}
     if partitions is None:
         stored = _stored_names(table.storage)

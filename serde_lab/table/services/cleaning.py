@@ -19,7 +19,7 @@ from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.storage.data_files import in_partition
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant
+from serde_lab.table.timeline.timeline import Instant
 
 CLEAN = "clean"
 POLICY = "KEEP_LATEST_COMMITS"
@@ -111,7 +111,7 @@ def _earliest_planned(plan: dict[str, Any]) -> str:
 def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
     """The first of the last `commits_kept` commits; earlier if a savepoint or a pending instant is older."""
     known = tuple(instants)
-    writes = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
+    writes = [i for i in known if i.is_completed and i.is_write]
     if len(writes) <= commits_kept:
         return None
     earliest = writes[len(writes) - commits_kept]

@@ -25,7 +25,8 @@ from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, CommitMetadata, Instant, WriteStat
+from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 COMPACTION = "compaction"
 

@@ -49,7 +49,6 @@ from serde_lab.table.timeline.checkpoints import (
     remove_unnamed,
 )
 from serde_lab.table.timeline.timeline import (
-    WRITE_ACTIONS,
     Instant,
     Timeline,
     latest,
@@ -93,7 +92,7 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
             )
         if read_manifest(table, pending) is not None:
             continue
-        if pending.completed_action in WRITE_ACTIONS:
+        if pending.is_write:
             undone.append(rollback_instant(table, pending))
         elif pending.action in _SERVICES - {"clean"}:
             raise TableError(

@@ -21,8 +21,9 @@ from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline, Undone
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
+from serde_lab.table.timeline.timeline import Instant, Timeline
 
 # action of a completed instant -> actions in the names of its pending files
 _PENDING_NAMES = {
@@ -61,7 +62,7 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     timeline = table.timeline()
     history = table.archived_timeline()
     instants = _finish(timeline, history)
-    writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
+    writes = [i for i in instants if i.is_completed and i.is_write]
     if len(writes) <= commits_max:
         return None
     files = list_table_files(table.storage)
@@ -89,7 +90,7 @@ def _going(
     # archiving stops at any unfinished or savepointed instant: the timeline must not get a gap
     bounds = [i.time for i in instants if not i.is_completed or i.action == "savepoint"]
     # Apache Hudi's readers take files older than the timeline for committed, a pending write's too
-    written = [i for i in instants if i.completed_action in WRITE_ACTIONS]
+    written = [i for i in instants if i.is_write]
     pending = min((i.time for i in written if not i.is_completed), default="")
     first = max((i.time for i in written if i.time < pending), default="")
     present = {(f.partition_path, f.file_id) for f in files.data_files}

@@ -33,7 +33,8 @@ from serde_lab.errors import ConcurrentWrite, StorageError, TableError
 from serde_lab.table.storage.data_files import delete_marker, list_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, WRITE_ACTIONS, CommitMetadata, Instant
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
+from serde_lab.table.timeline.timeline import Instant
 
 MANIFESTS = ".hoodie/.aux/serde_lab"
 """The folder with one folder of manifests for each pending instant."""
@@ -70,7 +71,7 @@ def shared_instant(table: HoodieTable) -> SharedInstant | None:
 
 def read_manifest(table: HoodieTable, pending: Instant) -> SharedInstant | None:
     """What the newest manifest of a pending instant says; None if it has none."""
-    if pending.state != "inflight" or pending.completed_action not in WRITE_ACTIONS:
+    if pending.state != "inflight" or not pending.is_write:
         return None
     storage = table.storage
     while True:

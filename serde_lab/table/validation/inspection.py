@@ -25,14 +25,9 @@ from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import is_cut, parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.timeline.lsm_timeline import LsmTimeline
-from serde_lab.table.timeline.timeline import (
-    WRITE_ACTIONS,
-    CommitMetadata,
-    Instant,
-    Timeline,
-    WriteStat,
-)
+from serde_lab.table.timeline.timeline import Instant, Timeline
 
 
 @dataclass
@@ -95,7 +90,7 @@ class Inspection:
     @cached_property
     def writes(self) -> tuple[Instant, ...]:
         """Completed writes, by time."""
-        return tuple(i for i in self.instants if i.is_completed and i.action in WRITE_ACTIONS)
+        return tuple(i for i in self.instants if i.is_completed and i.is_write)
 
     @cached_property
     def commits(self) -> dict[Instant, CommitMetadata]:

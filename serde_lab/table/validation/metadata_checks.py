@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from serde_lab.table.config import PROPERTIES_PATH, VERSIONS_READ
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.data_files import list_markers
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, WRITE_ACTIONS
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
 from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
@@ -184,7 +184,7 @@ def _pending(table: Inspection) -> Iterator[TableFinding]:
             continue
         path = table.timeline.path(instant)
         yield Kind.PENDING_INSTANT.at(path, f"{instant.action} is {instant.state}")
-        if instant.completed_action not in WRITE_ACTIONS:
+        if not instant.is_write:
             continue
         marked = {marker.path for marker in list_markers(table.storage, instant.time)}
         for file in table.files.data_files:
