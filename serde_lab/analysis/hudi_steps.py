@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from serde_lab.analysis.arm_ratios import times_faster
 from serde_lab.analysis.cell_values import Rounds
-from serde_lab.analysis.ratios import Ratio, Share, times_faster
+from serde_lab.analysis.ratios import Ratio, Share
 
 SLOWEST, ONE_EXCHANGE, NATIVE = "hudi_spark", "hudi_one_exchange", "spark_native"
 STEPS = (

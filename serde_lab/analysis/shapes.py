@@ -6,7 +6,6 @@ rounds. Arms at one point share its rounds, and are compared pair by pair. Input
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import CONFIDENCE, Ratio, paired_ratio, two_sided_t
+from serde_lab.analysis.ratios import CONFIDENCE, Ratio, paired_ratio, unpaired_ratio
 
 MOST_TIMES = 2.0
 """By value or by byte, whichever is kinder, a strategy should cost at most this many times the middle."""
@@ -224,26 +223,6 @@ def _if_measured(both: tuple[list[float], list[float]], scale: float) -> Ratio |
 def _both(here: Rounds, there: Rounds, metric: str) -> tuple[list[float], list[float]]:
     """A metric in each round here, and in each round there."""
     return list(by_round(here, metric).values()), list(by_round(there, metric).values())
-
-
-def unpaired_ratio(values: Sequence[float], others: Sequence[float], scale: float = 1.0) -> Ratio:
-    """The geometric mean of `values` over that of `others` and over `scale`, with Welch's 95 % interval.
-
-    There is no interval if either has a single value. All values are positive.
-    """
-    ours, theirs = (np.log(np.asarray(one, np.float64)) for one in (values, others))
-    mean = float(ours.mean() - theirs.mean()) - math.log(scale)
-    rounds = min(len(ours), len(theirs))
-    if rounds < 2:
-        return Ratio(math.exp(mean), None, None, rounds)
-    parts = [float(one.var(ddof=1)) / len(one) for one in (ours, theirs)]
-    whole = sum(parts)
-    if not whole:
-        return Ratio(math.exp(mean), math.exp(mean), math.exp(mean), rounds)
-    sizes = (len(ours), len(theirs))
-    freedom = whole**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
-    reach = math.sqrt(whole) * two_sided_t(freedom)
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), rounds)
 
 
 def _compared(

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from serde_lab.analysis.ratios import log_difference
 from serde_lab.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
@@ -114,31 +115,10 @@ def student_p(
     before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
 ) -> float:
     """Student's t on the logs, which decides if no exact p can be small enough; Welch's if not paired."""
-    shift, error, freedom = log_terms(before, after, paired=paired)
+    shift, error, freedom = log_difference(before, after, paired=paired)
     if error <= 1e-12:
         return 0.0 if abs(shift) > 1e-12 else 1.0
     return float(2 * stats.t.sf(abs(shift) / error, freedom))
-
-
-def log_terms(
-    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
-) -> tuple[float, float, float]:
-    """Difference of mean logs, its standard error, and its degrees of freedom (Welch-Satterthwaite's).
-
-    The error is infinite if a side has a single value.
-    """
-    first, second = np.log(np.asarray(before)), np.log(np.asarray(after))
-    shift = float(second.mean() - first.mean())
-    if min(first.size, second.size) < 2:
-        return shift, float("inf"), 1.0
-    if paired:
-        return shift, float(stats.sem(second - first)), float(first.size - 1)
-    parts = stats.sem(first) ** 2, stats.sem(second) ** 2
-    variance = float(parts[0] + parts[1])
-    if variance <= 1e-24:
-        return shift, 0.0, float(first.size + second.size - 2)
-    freedom = variance**2 / (parts[0] ** 2 / (first.size - 1) + parts[1] ** 2 / (second.size - 1))
-    return shift, float(np.sqrt(variance)), float(freedom)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -239,7 +219,7 @@ def ratio_interval(
         )
         method = "bootstrap of rounds" if paired else "bootstrap"
         return RatioInterval(ratio, float(np.exp(low)), float(np.exp(high)), confidence, method)
-    shift, error, freedom = log_terms(first, second, paired=paired)
+    shift, error, freedom = log_difference(first, second, paired=paired)
     method = "Student's t on logs"
     if not np.isfinite(error):
         return RatioInterval(ratio, 0.0, float("inf"), confidence, method)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from serde_lab.analysis.arm_ratios import peer_ratios
 from serde_lab.analysis.cell_values import CellValues, CommitValues
-from serde_lab.analysis.ratios import peer_ratios
 from serde_lab.analysis.run_values import run_values
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from serde_lab.analysis.shapes import unpaired_ratio
+from serde_lab.analysis.ratios import unpaired_ratio
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.report import render

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.arm_ratios import times_floor
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.ratios import times_floor
 from serde_lab.runs.model import MeasuredCell, Sample
 
 MERGED = {"type": "COPY_ON_WRITE"}

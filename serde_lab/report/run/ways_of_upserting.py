@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from serde_lab.analysis.ratios import PeerRatio
+from serde_lab.analysis.arm_ratios import PeerRatio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.peers.likeness import FILES_ALIKE, in_streams
