@@ -1,4 +1,4 @@
-"""Encodes and decodes arrays of Avro's zig-zag varints; the encoder and the decoder share these kernels.
+"""Encodes and decodes varints: arrays of Avro's zig-zag ones, and single ones as Thrift has them, too.
 
 An Avro int or long is zig-zagged (0, -1, 1, -2 become 0, 1, 2, 3), then written with seven bits per byte,
 the lowest first. All bytes but the last have the top bit set. A varint has 1 to 10 bytes (Avro
@@ -79,6 +79,17 @@ def varint_bytes(
             byte |= more.view(np.uint8) << 7
             yield byte, has
             has = more
+
+
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at an offset, still folded, and the offset after it. Raises IndexError beyond the end."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if byte < 0x80:
+            return value, at
 
 
 def varints_at(

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.table.files.base_file import FILE_NAME
+from serde_lab.records.schema import FILE_NAME
 from serde_lab.table.read_plan import ReadPlan, plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable

@@ -35,8 +35,7 @@ from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import (
     DELETE,
     IS_DELETED,
-    PARTITION_PATH,
-    RECORD_KEY,
+    META_NAMES,
     is_list,
     values_at,
 )
@@ -288,22 +287,13 @@ class AvroRecordMerger(RecordMerger):
         return bridge.merged(results, newer, older_kept)
 
 
-_META = frozenset(
-    {
-        RECORD_KEY,
-        PARTITION_PATH,
-        *(f"_hoodie_{name}" for name in ("commit_time", "commit_seqno", "file_name")),
-    }
-)
-
-
 class _Bridge:
     """Converts rows of one schema to datums and back."""
 
     def __init__(self, schema: pa.Schema, ordering: tuple[str, ...]) -> None:
         self._schema, self._ordering = schema, ordering
         self._codec, self._avro = _codec(schema)
-        self._meta = [name for name in schema.names if name in _META]
+        self._meta = [name for name in schema.names if name in META_NAMES]
 
     def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):

@@ -21,11 +21,10 @@ from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import OPERATION, RecordSchema
+from serde_lab.records.schema import FILE_NAME, OPERATION, RECORD_KEY, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import StrategyRecords, bind, strategy
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat

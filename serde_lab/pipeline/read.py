@@ -21,10 +21,11 @@ from serde_lab.errors import OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.pipeline.options.write import OWN_PREFIX
+from serde_lab.records.schema import META_NAMES
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.serde.registry import strategy as registered
-from serde_lab.table.files.base_file import META_NAMES, with_meta_columns
+from serde_lab.table.files.base_file import with_meta_columns
 from serde_lab.table.files.file_system_view import BaseFile
 from serde_lab.table.files.slice_rows import form_of
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot

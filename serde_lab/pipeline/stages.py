@@ -34,6 +34,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns, null_elements, scaled
 from serde_lab.records.schema import (
     FILE_ID,
+    FILE_NAME,
     INSTANT_TIME,
     PARTITION_PATH,
     POSITION,
@@ -42,7 +43,6 @@ from serde_lab.records.schema import (
 )
 from serde_lab.serde.interface import Records
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
-from serde_lab.table.files.base_file import FILE_NAME
 from serde_lab.table.index.index_kind import SIMPLE_ENGINE
 from serde_lab.table.timeline.commit_metadata import WriteStat
 

@@ -43,9 +43,8 @@ from serde_lab.pipeline.source.schema import (
 from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
 from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns
-from serde_lab.records.schema import RecordSchema, type_at
+from serde_lab.records.schema import META_NAMES, RecordSchema, type_at
 from serde_lab.serde.registry import strategy
-from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bloom_lookup import check_no_other_index

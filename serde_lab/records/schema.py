@@ -38,8 +38,14 @@ import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
 
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
 RECORD_KEY = "_hoodie_record_key"
 PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+META_NAMES = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+"""Hudi's meta columns, which come before the data columns of a stored row."""
+
 FILE_ID = "_hoodie_file_id"
 INSTANT_TIME = "_hoodie_instant_time"
 OPERATION = "_hoodie_operation"

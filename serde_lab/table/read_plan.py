@@ -26,16 +26,10 @@ from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.merger import Merged
 from serde_lab.merging.survivors import MergeMode, not_older
 from serde_lab.records.conversion import conform
-from serde_lab.records.schema import RecordSchema, columns_of
+from serde_lab.records.schema import COMMIT_TIME, META_NAMES, RECORD_KEY, RecordSchema, columns_of
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import (
-    COMMIT_TIME,
-    META_NAMES,
-    RECORD_KEY,
-    BaseFileReader,
-    with_meta_columns,
-)
+from serde_lab.table.files.base_file import BaseFileReader, with_meta_columns
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.files.log_records import (
     LogCount,

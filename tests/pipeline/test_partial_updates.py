@@ -17,10 +17,9 @@ from serde_lab.pipeline import write as pipeline_write
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.keys import KeyGenerator
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import META_NAMES, RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import strategy as registered
-from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.files.log_block import BlockType, Header, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, STRATEGIES, LabTable

@@ -17,9 +17,10 @@ from serde_lab.pipeline.assign import index_lookup
 from serde_lab.pipeline.assign.index_lookup import FILES_READ
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.config import PROPERTIES_PATH
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
+from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.index.assigner_state import AssignerState, StateNames
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage

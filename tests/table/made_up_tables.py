@@ -16,14 +16,9 @@ import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
 from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.records.schema import META_NAMES, RECORD_KEY
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import (
-    META_NAMES,
-    RECORD_KEY,
-    BaseFileFormat,
-    BaseFileReader,
-    BaseFileWriter,
-)
+from serde_lab.table.files.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.data_files import delete_markers

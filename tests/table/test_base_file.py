@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import ConcurrentWrite, TableError
+from serde_lab.records.schema import META_NAMES
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
     MAX_KEY,
-    META_NAMES,
     MIN_KEY,
     BaseFileReader,
     BaseFileWriter,

@@ -29,9 +29,9 @@ from serde_lab.measure.timeline import TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import open_table, plan_read
 from serde_lab.records.operation import Operation
+from serde_lab.records.schema import META_NAMES
 from serde_lab.scenario.model import Arm
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.timeline.commit_metadata import WriteStat

@@ -30,7 +30,7 @@ from serde_lab.pipeline.spark.exchange import on_purpose
 from serde_lab.pipeline.spark.tables import compactor_on, frame_of, merged_slices
 from serde_lab.pipeline.spark.worker import Reports, ReportsParam
 from serde_lab.records.operation import Operation
-from serde_lab.table.files.base_file import META_NAMES
+from serde_lab.records.schema import META_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

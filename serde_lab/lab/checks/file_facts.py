@@ -16,14 +16,8 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
-from serde_lab.table.files.base_file import (
-    BLOOM_KEY,
-    BLOOM_TYPE_KEY,
-    MAX_KEY,
-    META_NAMES,
-    MIN_KEY,
-    RECORD_KEY,
-)
+from serde_lab.records.schema import META_NAMES, RECORD_KEY
+from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.files.parquet import columns_with_nan

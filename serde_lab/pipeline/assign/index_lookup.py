@@ -19,9 +19,9 @@ from serde_lab.pipeline.exchange.routing import Task, task_of_keys
 from serde_lab.pipeline.plan import IndexPlan
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import FILE_ID
+from serde_lab.records.schema import FILE_ID, RECORD_KEY
 from serde_lab.serde.interface import Records
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
+from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.index.assigner_state import AssignerState
 from serde_lab.table.index.bloom_lookup import (
     BloomLookup,

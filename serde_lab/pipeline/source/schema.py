@@ -16,6 +16,9 @@ from serde_lab.records.conversion import evolved, is_wider, left_out
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import (
+    FILE_NAME,
+    PARTITION_PATH,
+    RECORD_KEY,
     RecordSchema,
     check_supported,
     child_fields,
@@ -26,7 +29,7 @@ from serde_lab.records.schema import (
     type_at,
 )
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import FILE_NAME, PARTITION_PATH, RECORD_KEY, data_schema
+from serde_lab.table.files.base_file import data_schema
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.files.log_records import partial_columns_and_deletes
 from serde_lab.table.read_plan import plan_snapshot

@@ -43,8 +43,8 @@ from serde_lab.pipeline.spark.worker import (
 )
 from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
-from serde_lab.records.schema import microsecond_schema, storage_type
-from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
+from serde_lab.records.schema import COMMIT_TIME, microsecond_schema, storage_type
+from serde_lab.table.files.base_file import BaseFileReader, with_meta_columns
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice

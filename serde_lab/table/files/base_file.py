@@ -17,6 +17,15 @@ import pyarrow.parquet as pq
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import binary_array, parquet_errors
 from serde_lab.records.conversion import conform
+from serde_lab.records.schema import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    META_NAMES,
+    OPERATION,
+    PARTITION_PATH,
+    RECORD_KEY,
+)
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
 from serde_lab.table.files.parquet import (
     BaseFileFormat,
@@ -37,17 +46,7 @@ from serde_lab.table.storage.data_files import (
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
 
-COMMIT_TIME = "_hoodie_commit_time"
-COMMIT_SEQNO = "_hoodie_commit_seqno"
-RECORD_KEY = "_hoodie_record_key"
-PARTITION_PATH = "_hoodie_partition_path"
-FILE_NAME = "_hoodie_file_name"
-
-META_NAMES = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 META_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in META_NAMES])
-
-OPERATION = "_hoodie_operation"
-"""A sixth column that only changelog writers add; it is never part of the data."""
 
 
 def with_meta_columns(data: pa.Schema) -> pa.Schema:
@@ -56,6 +55,7 @@ def with_meta_columns(data: pa.Schema) -> pa.Schema:
 
 def data_schema(stored: pa.Schema) -> pa.Schema:
     """The data columns of `stored`, without its meta columns."""
+    # the operation is a sixth one, which only changelog writers add
     hidden = {*META_NAMES, OPERATION}
     return pa.schema([field for field in stored if field.name not in hidden])
 

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec, hudi_schema, long_bytes
+from serde_lab.avro.varint import varint_at
 from serde_lab.errors import DataError, DecodeError, TableError
 from serde_lab.records.buffers import data_of
 from serde_lab.records.conversion import fit
@@ -298,11 +299,11 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
     starts: list[int] = []
     ends: list[int] = []
     branch, at = -1, 0
-    count, at = _varint(data, at)
+    count, at = _long(data, at)
     while count:
         if count < 0:
             count = -count
-            _, at = _varint(data, at)  # the size of this part of the array in bytes
+            _, at = _long(data, at)  # the size of this part of the array in bytes
         for _ in range(count):
             starts.append(at)
             for _ in range(2):
@@ -312,7 +313,7 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
                 if size < 0x80:
                     at += 2 + (size >> 1)
                 else:
-                    size, at = _varint(data, at + 1)
+                    size, at = _long(data, at + 1)
                     at += size
             found, at = data[at] >> 1, at + 1
             if found != branch:
@@ -327,25 +328,19 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
                     at += 1
                 at += 1
             else:
-                size, at = _varint(data, at)
+                size, at = _long(data, at)
                 at += size
             ends.append(at)
-        count, at = _varint(data, at)
+        count, at = _long(data, at)
     if branch < 0 or at != len(data):
         raise _UnlikeError
     return branch, np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _long(data: bytes, at: int) -> tuple[int, int]:
     """The zigzag number at an offset, and the offset after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at
+    folded, at = varint_at(data, at)
+    return folded >> 1 ^ -(folded & 1), at
 
 
 def _decode_each(

@@ -23,8 +23,8 @@ from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
 from serde_lab.merging.survivors import EntryHistory, match, winners
 from serde_lab.records.buffers import HashedKeys, repeated
 from serde_lab.records.conversion import conform_table
-from serde_lab.records.schema import RecordSchema, find_field, type_at
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader, with_meta_columns
+from serde_lab.records.schema import RECORD_KEY, RecordSchema, find_field, type_at
+from serde_lab.table.files.base_file import BaseFileReader, with_meta_columns
 from serde_lab.table.files.delete_block import DeletedKeys, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
 from serde_lab.table.files.log_block import (

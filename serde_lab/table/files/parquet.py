@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from serde_lab.avro.varint import varint_at
 from serde_lab.errors import TableError
 
 _SAMPLE_ROWS = 4096
@@ -115,7 +116,7 @@ def _statistics(footer: bytes, columns: Collection[str]) -> Iterator[tuple[int, 
     for group in _values(footer, 0, _ROW_GROUPS):
         for chunk in _values(footer, group, _COLUMNS):
             for column in _values(footer, chunk, _META_DATA):
-                size, at = _varint(footer, next(_values(footer, column, _PATH_IN_SCHEMA)))
+                size, at = varint_at(footer, next(_values(footer, column, _PATH_IN_SCHEMA)))
                 if footer[at : at + size].decode() not in columns:
                     continue
                 for begin in _values(footer, column, _STATISTICS):
@@ -141,7 +142,7 @@ def _fields(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
         if step:
             number += step
         else:
-            folded, at = _varint(data, at)
+            folded, at = varint_at(data, at)
             number = folded >> 1 ^ -(folded & 1)
         end = _end(data, at, kind)
         yield number, kind, at, end
@@ -152,7 +153,7 @@ def _elements(data: bytes, at: int) -> Iterator[int]:
     """Where each element of the list at `at` begins, and last where the list ends."""
     size, kind, at = data[at] >> 4, data[at] & 15, at + 1
     if size == 15:
-        size, at = _varint(data, at)
+        size, at = varint_at(data, at)
     for _ in range(size):
         yield at
         at = _end(data, at, kind)
@@ -164,26 +165,15 @@ def _end(data: bytes, at: int, kind: int) -> int:
     if kind in (1, 2):  # a boolean, which stands in its field's head
         return at
     if kind in (4, 5, _I64):
-        return _varint(data, at)[1]
+        return varint_at(data, at)[1]
     if kind == 8:  # binary
-        size, at = _varint(data, at)
+        size, at = varint_at(data, at)
         return at + size
     if kind == _LIST:
         return max(_elements(data, at))
     if kind == _STRUCT:
         return max((end for *_, end in _fields(data, at)), default=at) + 1
     return at + {3: 1, 7: 8}[kind]  # a byte, a double
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        shift, at = shift + 7, at + 1
-        if byte < 128:
-            return value, at
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:

@@ -26,13 +26,15 @@ from serde_lab.records.schema import (
     INSERT,
     INSTANT_TIME,
     IS_INDEX_RECORD,
+    META_NAMES,
     OPERATION,
+    PARTITION_PATH,
+    RECORD_KEY,
     RecordSchema,
     values_at,
 )
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.files.base_file import META_NAMES, PARTITION_PATH, RECORD_KEY
 
 
 class SliceRows(ABC):

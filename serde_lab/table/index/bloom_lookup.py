@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, TableError
 from serde_lab.records.buffers import StringBytes, rows_by_value
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
     MAX_KEY,
     MIN_KEY,
-    RECORD_KEY,
     BaseFileReader,
 )
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice

@@ -24,8 +24,9 @@ import pyarrow as pa
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import StringBytes
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
+from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config
 from serde_lab.table.table import HoodieTable

@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import RECORD_KEY, BaseFileWriter
+from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.files.parquet import BaseFileFormat

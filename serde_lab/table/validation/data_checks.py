@@ -11,16 +11,9 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.records.buffers import hash64
-from serde_lab.records.schema import columns_of, find_field, values_at
+from serde_lab.records.schema import PARTITION_PATH, RECORD_KEY, columns_of, find_field, values_at
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import (
-    BLOOM_KEY,
-    BLOOM_TYPE_KEY,
-    PARTITION_PATH,
-    RECORD_KEY,
-    BaseFileReader,
-    data_schema,
-)
+from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader, data_schema
 from serde_lab.table.files.delete_block import decode_deletes
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
 from serde_lab.table.files.key_footer import BloomFilter

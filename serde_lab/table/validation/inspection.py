@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from serde_lab.errors import LabError, TableError
+from serde_lab.records.schema import COMMIT_TIME, RECORD_KEY
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
 from serde_lab.table.config_properties import from_properties
-from serde_lab.table.files.base_file import COMMIT_TIME, RECORD_KEY, BaseFileReader
+from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     TableFiles,
