@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from serde_lab.analysis.arm_ratios import PeerRatio, TimesFloor, peer_ratios, times_floor
+from serde_lab.analysis.arm_ratios import (
+    HudiSteps,
+    PeerRatio,
+    TimesFloor,
+    hudi_steps,
+    peer_ratios,
+    times_floor,
+)
 from serde_lab.analysis.cell_values import (
     CellValues,
     Rounds,
@@ -24,7 +31,6 @@ from serde_lab.analysis.codec_costs import CodecCost, codec_costs
 from serde_lab.analysis.drift import calibration_rounds, other_work
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
-from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import paired_ratio
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.analysis.search import SearchedSide, search_of

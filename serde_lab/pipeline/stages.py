@@ -225,14 +225,17 @@ def _gathered(
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= wanted or size >= 4 * BATCH_BYTES:
-            with timeline.phase(phase):
-                together = held[0] if len(held) == 1 else pa.concat_batches(held)
-            yield together
+            yield _together(held, timeline, phase)
             held, rows, size = [], 0, 0
     if rows:
-        with timeline.phase(phase):
-            together = held[0] if len(held) == 1 else pa.concat_batches(held)
-        yield together
+        yield _together(held, timeline, phase)
+
+
+def _together(
+    batches: Sequence[pa.RecordBatch], timeline: TaskTimeline, phase: str
+) -> pa.RecordBatch:
+    with timeline.phase(phase):
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:

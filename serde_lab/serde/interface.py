@@ -39,7 +39,7 @@ The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
 (`serde_lab.serde.conformance.verbs`). A strategy overrides `project` (rewrite, join) and
 `update_metadata` to stay on its representation; any that it does not override converts to Arrow and back,
-in `serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
+in `serde_lab.serde.record_verbs` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
 It also says where the pipeline works on Arrow columns instead of calling `rewrite`, `join` or `is_delete`,
 since that was measured to cost less.
 """
@@ -70,9 +70,14 @@ from serde_lab.records.schema import (
     columns_of,
     values_in,
 )
-from serde_lab.serde import through_arrow
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.record_verbs import Locations, MetadataValues
+from serde_lab.serde.record_verbs import (
+    Locations,
+    MetadataValues,
+    index_batch,
+    project_batches,
+    update_batch,
+)
 
 Execution = Literal["row", "batch"]
 Integrity = Literal["none", "crc32c"]
@@ -293,14 +298,14 @@ class BoundSerde(ABC):
     def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
         """Apply a projection to one side (`rewrite`) or to two sides of equal length (`join`)."""
         batches = [records.to_arrow() for records in sides]
-        return self.from_arrow(through_arrow.project(self.schema, projection, batches))
+        return self.from_arrow(project_batches(self.schema, projection, batches))
 
     def update_metadata(self, records: Records, values: MetadataValues) -> Records:
         """The same records with other file ids, instant times or operations; None keeps the old values.
 
         Raises DataError for values that do not fit the records, or an operation that Hudi does not have.
         """
-        return self.from_arrow(through_arrow.update_metadata(records.to_arrow(), values))
+        return self.from_arrow(update_batch(records.to_arrow(), values))
 
     def index_records(
         self,
@@ -311,9 +316,7 @@ class BoundSerde(ABC):
     ) -> Records:
         """RFC-84's index records: they hold the location of each key and no row."""
         schema = self.schema.batch_schema
-        return self.from_arrow(
-            through_arrow.index_batch(schema, keys, partition_paths, file_ids, instant_time)
-        )
+        return self.from_arrow(index_batch(schema, keys, partition_paths, file_ids, instant_time))
 
     def copy(self, source: Frames, target: npt.NDArray[np.int32]) -> Frames:
         """The frames of `source`, byte for byte, sent to other targets.

@@ -1,30 +1,40 @@
-"""Values that verbs of the record API take and return: record locations, and metadata to set.
+"""The verbs of the record API: the values that they take and return, and how they run on Arrow batches.
 
-The rules are arithmetic on envelope columns, which every strategy can provide. `interface.py` has the
-verbs, `merging/rules.py` the rules of deletes.
+The values are record locations, and metadata to set. Their rules are arithmetic on envelope columns, which
+every strategy can provide. `interface.py` has the verbs, `merging/rules.py` the rules of deletes.
+
+The functions are for strategies that have no implementation of their own: the caller converts records out, a
+function changes the batch, and the caller converts it in. That is always right and seldom fast;
+`interface.verbs_through_arrow` names the verbs of a bound SerDe that do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
+from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import (
     DELETE,
     ENVELOPE,
     FILE_ID,
     INSERT,
     INSTANT_TIME,
+    IS_INDEX_RECORD,
     OPERATION,
     UPDATE_AFTER,
     UPDATE_BEFORE,
+    RecordSchema,
 )
+from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.plan import Projection
 
 OPERATIONS = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 """The names of org.apache.hudi.common.model.HoodieOperation; a record without an operation yet has ""."""
@@ -124,3 +134,43 @@ def _check_operations(value: str | pa.StringArray) -> None:
         raise DataError(
             f"{OPERATION} is set to {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}"
         )
+
+
+def project_batches(
+    target: RecordSchema, projection: Projection, sides: Sequence[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """The projection of these records as a batch of `target`."""
+    batches = [to_plain_batch(side) for side in sides]
+    first = batches[0]
+    data = projected(
+        projection,
+        lambda side, number: batches[side].column(len(ENVELOPE) + number),
+        first.column(IS_INDEX_RECORD),
+    )
+    schema = target.batch_schema
+    columns = [*first.columns[: len(ENVELOPE)], *data]
+    arrays = [from_plain(to_plain(a), f.type) for a, f in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def update_batch(batch: pa.RecordBatch, values: MetadataValues) -> pa.RecordBatch:
+    """The same records with other metadata."""
+    for name, column in values.arrays(len(batch)).items():
+        batch = batch.set_column(ENVELOPE.get_field_index(name), ENVELOPE.field(name), column)
+    return batch
+
+
+def index_batch(
+    schema: pa.Schema,
+    keys: pa.StringArray,
+    partition_paths: pa.StringArray,
+    file_ids: pa.StringArray,
+    instant_time: str,
+) -> pa.RecordBatch:
+    """Index records: the location of each key, and no row."""
+    rows = len(keys)
+    nothing = pa.repeat("", rows)
+    instants = pa.repeat(instant_time, rows)
+    envelope = [keys, partition_paths, file_ids, instants, nothing, pa.array(np.ones(rows, bool))]
+    data = [pa.nulls(rows, field.type) for field in list(schema)[len(ENVELOPE) :]]
+    return pa.record_batch([*envelope, *data], schema=schema)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serde_lab.analysis.arm_ratios import STEPS, TWO_STEPS, hudi_steps
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.hudi_steps import STEPS, TWO_STEPS, hudi_steps
 from serde_lab.analysis.ratios import Share
 from serde_lab.report.page import Sentence, Table
 from serde_lab.report.run.beside_hudi import steps_blocks

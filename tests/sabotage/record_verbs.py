@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.records.schema import FILE_ID, OPERATION, RECORD_KEY
-from serde_lab.serde import through_arrow
 from serde_lab.serde.arrow.records import ArrowRecords, BoundArrow
 from serde_lab.serde.interface import Frames, Records
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.record_verbs import Locations, MetadataValues
+from serde_lab.serde.record_verbs import Locations, MetadataValues, project_batches
 
 
 class Answers(ArrowRecords):
@@ -157,7 +156,7 @@ class GoesRoundThroughArrow(BoundArrow):
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Any:
         batches = [records.to_arrow() for records in sides]
-        return self.from_arrow(through_arrow.project(self.schema, projection, batches))
+        return self.from_arrow(project_batches(self.schema, projection, batches))
 
 
 class CopiesByDecoding(BoundArrow):

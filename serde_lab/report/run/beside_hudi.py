@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serde_lab.analysis.hudi_steps import HudiSteps
+from serde_lab.analysis.arm_ratios import HudiSteps
 from serde_lab.analysis.ratios import Ratio, outward
 from serde_lab.analysis.rfc84 import (
     MERGED_SOURCE,

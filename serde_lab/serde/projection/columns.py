@@ -1,6 +1,6 @@
 """Applies a projection to Arrow columns, or to Python values one at a time.
 
-`arrow`, the batch execution of `avro` and `through_arrow.py` use columns, in plain form
+`arrow`, the batch execution of `avro` and `record_verbs.py` use columns, in plain form
 (`records/plain_form.py`). `pickle` and the row execution of `avro` use the values of `python_values.py`. A
 column whose numbers are converted by their digits is converted as an Arrow column even there, since
 nothing in Python writes numbers as Java does.
