@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special  # not scipy.stats, whose import takes a second
 
-Values = Sequence[float] | npt.NDArray[np.float64]
+Numbers = Sequence[float] | npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 CHANCE = 0.80
@@ -247,7 +247,7 @@ def stated_ratio(arm: Mapping[str, Any], of: str = "") -> Ratio | None:
     return Ratio(arm[f"{of}ratio_to_reference"], low, high, arm[f"{of}ratio_rounds"])
 
 
-def unpaired_ratio(values: Values, others: Values, scale: float = 1.0) -> Ratio:
+def unpaired_ratio(values: Numbers, others: Numbers, scale: float = 1.0) -> Ratio:
     """The geometric mean of `values` over that of `others` and over `scale`, with Welch's 95 % interval.
 
     There is no interval if either has a single value. All values are positive.
@@ -261,7 +261,7 @@ def unpaired_ratio(values: Values, others: Values, scale: float = 1.0) -> Ratio:
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), rounds)
 
 
-def log_difference(before: Values, after: Values, *, paired: bool) -> tuple[float, float, float]:
+def log_difference(before: Numbers, after: Numbers, *, paired: bool) -> tuple[float, float, float]:
     """Difference of mean logs, its standard error, and its degrees of freedom; Welch's if not paired.
 
     The error is infinite if a side has a single value.

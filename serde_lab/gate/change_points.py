@@ -18,6 +18,7 @@ from serde_lab.analysis.rounding import rounded_p, rounded_ratio
 from serde_lab.gate.statistics import Floats
 
 SMALLEST_SEGMENT = 3
+_ALPHA = 0.05
 _PERMUTATIONS = 999
 _SEED = 20_250_602
 
@@ -34,14 +35,14 @@ class ChangePoint:
 
 
 def find_change_points(
-    values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
+    values: Sequence[float], *, smallest_change: float = 0.02
 ) -> tuple[ChangePoint, ...]:
     """The change points of positive values, in order; none in a series below about seven values.
 
-    A change point is significant at `alpha` and changes the median by more than `smallest_change`.
+    A change point is significant at 5 % and changes the median by more than `smallest_change`.
     """
     series = np.asarray(values, dtype=np.float64)
-    cuts = sorted(_cuts(series, 0, series.size, alpha))
+    cuts = sorted(_cuts(series, 0, series.size))
     # Levels are those of the final segments: drop cuts with the smallest level changes first.
     while True:
         found = _change_points(series, cuts)
@@ -61,7 +62,7 @@ def find_changes(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     )
 
 
-def _cuts(series: Floats, start: int, end: int, alpha: float) -> list[tuple[int, float]]:
+def _cuts(series: Floats, start: int, end: int) -> list[tuple[int, float]]:
     part = series[start:end]
     if part.size < 2 * SMALLEST_SEGMENT:
         return []
@@ -72,10 +73,10 @@ def _cuts(series: Floats, start: int, end: int, alpha: float) -> list[tuple[int,
     shuffled = generator.permuted(np.tile(ranks, (_PERMUTATIONS, 1)), axis=1)
     exceeding = int((_scores(shuffled).max(axis=1) >= observed * (1 - 1e-12)).sum())
     p = rounded_p((exceeding + 1) / (_PERMUTATIONS + 1))
-    if p > alpha:
+    if p > _ALPHA:
         return []
     at = start + SMALLEST_SEGMENT + int(scores.argmax())
-    return [(at, p), *_cuts(series, start, at, alpha), *_cuts(series, at, end, alpha)]
+    return [(at, p), *_cuts(series, start, at), *_cuts(series, at, end)]
 
 
 def _scores(ranks: Floats) -> Floats:

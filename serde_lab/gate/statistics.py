@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from serde_lab.analysis.ratios import log_difference
+from serde_lab.analysis.ratios import Numbers, log_difference
 from serde_lab.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ def smallest_unpaired_p(before: int, after: int) -> float:
     return min(1.0, 2.0 / comb(before + after, before)) if before and after else 1.0
 
 
-def paired_test(log_ratios: Sequence[float] | Floats) -> TestOutcome:
+def paired_test(log_ratios: Numbers) -> TestOutcome:
     """Wilcoxon's signed-rank test by its exact sign-flip distribution, zeros kept (Pratt).
 
     `log_ratios` holds log(after / before) of each round. Ties share mean ranks, and the distribution is that
@@ -82,7 +82,7 @@ def paired_test(log_ratios: Sequence[float] | Floats) -> TestOutcome:
     return TestOutcome(float(min(p, 1.0)), floor, "exact Wilcoxon signed-rank")
 
 
-def unpaired_test(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> TestOutcome:
+def unpaired_test(before: Numbers, after: Numbers) -> TestOutcome:
     """Mann-Whitney's rank-sum test by its exact permutation distribution, ties included."""
     first = np.asarray(before, dtype=np.float64)
     second = np.asarray(after, dtype=np.float64)
@@ -111,9 +111,7 @@ def _subset_sum_density(values: npt.NDArray[np.int64], size: int) -> Floats:
     return density
 
 
-def student_p(
-    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
-) -> float:
+def student_p(before: Numbers, after: Numbers, *, paired: bool) -> float:
     """Student's t on the logs, which decides if no exact p can be small enough; Welch's if not paired."""
     shift, error, freedom = log_difference(before, after, paired=paired)
     if error <= 1e-12:
@@ -132,9 +130,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def separated(
-    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
-) -> bool:
+def separated(before: Numbers, after: Numbers, *, paired: bool) -> bool:
     """Whether one side's values all lie beyond the other's; if paired, all ratios on one side of 1."""
     first, second = np.asarray(before), np.asarray(after)
     if first.size == 0 or second.size == 0:
@@ -144,7 +140,7 @@ def separated(
     return bool(second.min() > first.max() or second.max() < first.min())
 
 
-def outlier_positions(values: Sequence[float] | Floats) -> tuple[int, ...]:
+def outlier_positions(values: Numbers) -> tuple[int, ...]:
     """Positions of outliers among at least five values; they are reported, never removed."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.size < 5:
@@ -180,9 +176,7 @@ def _draws(size: int, stream: int) -> np.ndarray[tuple[int, int], np.dtype[np.in
     return generator.integers(0, size, size=(BOOTSTRAP_DRAWS, size))
 
 
-def resampled_log_ratios(
-    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
-) -> Floats:
+def resampled_log_ratios(before: Numbers, after: Numbers, *, paired: bool) -> Floats:
     """Log ratios of medians over resamples; if paired, whole rounds are resampled."""
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     rows = _draws(first.size, 0)
@@ -200,8 +194,8 @@ def _medians(drawn: Floats) -> Floats:
 
 
 def ratio_interval(
-    before: Sequence[float] | Floats,
-    after: Sequence[float] | Floats,
+    before: Numbers,
+    after: Numbers,
     *,
     paired: bool,
     confidence: float = 0.95,

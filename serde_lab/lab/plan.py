@@ -192,7 +192,7 @@ def options_of(scenario: Scenario, arm: Arm, write: Write) -> dict[str, Any]:
     return options
 
 
-def write_options(scenario: Scenario, arm: Arm, write: Write) -> WriteOptions:
+def timed_options(scenario: Scenario, arm: Arm, write: Write) -> WriteOptions:
     """The options of a timed write of `arm`. Raises OptionError for options that do not fit together."""
     return _parsed(options_of(scenario, arm, write), write)
 
@@ -299,7 +299,7 @@ def check_scenario(scenario: Scenario) -> None:
                 strategy(arm.strategy).bind(anything, serde_options(arm))
                 strategy(arm.strategy).fairness()
                 for batch in scenario.commits:
-                    write_options(scenario, arm, Write(batch.write_operation, batch.partitions))
+                    timed_options(scenario, arm, Write(batch.write_operation, batch.partitions))
         except SetupError:  # a plug-in that raises, or is not installed correctly
             raise
         except LabError as exc:

@@ -37,7 +37,7 @@ from serde_lab.lab.session.run_session import (
     SessionOfPoints,
     SessionsApart,
     heap_of,
-    session_settings,
+    start_settings,
 )
 from serde_lab.lab.session.session import SessionSettings, check_heaps
 from serde_lab.lab.session.worker_environment import environment_archive
@@ -247,7 +247,7 @@ def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> S
     """The settings of the session in which a codec run measures Apache Hudi's record classes."""
     local = work / "spark"
     local.mkdir(parents=True, exist_ok=True)
-    return session_settings(point.scenario, settings, point.peers.sessions[0], "", str(local))
+    return start_settings(point.scenario, settings, point.peers.sessions[0], "", str(local))
 
 
 def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:

@@ -135,7 +135,7 @@ def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
     Raises TableError, naming the property, for one that is missing or wrong, and for a kind of table that
     would be read wrong.
     """
-    check_properties(properties, where)
+    _check(properties, where)
     version = int(properties["hoodie.table.version"])
     ordering = fields_of(
         properties.get("hoodie.table.ordering.fields")
@@ -234,7 +234,7 @@ _FLAGS = (
 )
 
 
-def check_properties(properties: Mapping[str, str], where: str) -> None:
+def _check(properties: Mapping[str, str], where: str) -> None:
     for key in (
         "hoodie.table.name",
         "hoodie.table.type",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.lab.cells.cell import CellResult
-from serde_lab.lab.cells.dataset_cells import DatasetCells, together
+from serde_lab.lab.cells.dataset_cells import DatasetCells, as_one_cell
 from serde_lab.lab.cells.table_cells import InProcess
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.query_answers import TOLERANCE, QueryAnswers
@@ -139,7 +139,7 @@ def test_samples_of_several_tables_are_those_of_one_cell() -> None:
         whole = [Sample("seconds", sum(values)), Sample("slots", 2), Sample("hops", 1, 1)]
         return CellResult((*commits, *sizes, *whole), None)
 
-    found = list(together([part(1, 2), part(4)]))
+    found = list(as_one_cell([part(1, 2), part(4)]))
     assert [(s.value, s.commit) for s in found if s.metric == "seconds"] == [
         (1, 1), (2, 2), (4, 3), (7, None),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
-from serde_lab.lab.plan import Write, options_of, write_options
+from serde_lab.lab.plan import Write, options_of, timed_options
 from serde_lab.peers.apache_hudi import ARMS, TUNED
 from serde_lab.scenario.consistency.arms import factors
 from serde_lab.scenario.hudi_options import settings_problems
@@ -102,7 +102,7 @@ def test_both_writers_are_handed_the_settings_and_a_difference_in_them_is_a_fact
     texts = {key: str(value).lower() for key, value in layout.items()}
     assert options_of_peer(found, peer, 1).items() >= texts.items()
     assert options_of(found, set_, Write("upsert")).items() >= texts.items()
-    format = write_options(found, set_, Write("upsert")).file_format
+    format = timed_options(found, set_, Write("upsert")).file_format
     assert (format.dictionaries, format.page_bytes, format.row_group_bytes) == (False, 65536, 4096)
     assert factors(plain, set_) == {"settings": ["settings"]}
 

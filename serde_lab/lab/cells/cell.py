@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.lab_reader import Read, located
-from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
+from serde_lab.lab.plan import Write, hops_of, serde_options, timed_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import THREADS_LEFT, AttemptReport, TaskReport, TaskTimeline
@@ -206,7 +206,7 @@ class WriteCell(CommitsCell):
 
     def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
         job = self.job
-        options = write_options(job.scenario, job.arm, job.sizes.write(commit))
+        options = timed_options(job.scenario, job.arm, job.sizes.write(commit))
         if options.operation is Operation.UPSERT_PREPPED:
             data = job.scenario.data
             key = tuple(dict.fromkeys([*data.record_key, *data.partition]))

@@ -117,7 +117,7 @@ class DatasetCell(MeasurableCell):
         for table, cell in self.cells.items():
             self._parts[table] = cell.measure()
         parts = self._parts
-        samples, answers = list(together(list(parts.values()))), dict[str, QueryRows]()
+        samples, answers = list(as_one_cell(list(parts.values()))), dict[str, QueryRows]()
         if self.queries is not None:
             tables = {name: part.table for name, part in parts.items() if part.table is not None}
             samples += self.queries.ask(self.name, tables, answers)
@@ -135,7 +135,7 @@ class DatasetCell(MeasurableCell):
         )
 
 
-def together(parts: Sequence[CellResult]) -> Iterator[Sample]:
+def as_one_cell(parts: Sequence[CellResult]) -> Iterator[Sample]:
     """The samples of all parts as those of one cell.
 
     Commits are numbered on. `table_bytes` counts the tables that earlier parts wrote. `hops` are those of

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from serde_lab.errors import LabError
 from serde_lab.lab.cells.cell import CellJob, Digest
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
-from serde_lab.lab.plan import Write, serde_options, write_options
+from serde_lab.lab.plan import Write, serde_options, timed_options
 from serde_lab.measure.commit import measure_in_process
 from serde_lab.measure.process_tree import tree_use
 from serde_lab.measure.slots import Interval
@@ -80,7 +80,7 @@ class StrategyInProcess(TableOperator):
                 reports.append(timeline.report())
             return tuple(done)
 
-        form = write_options(self.job.scenario, self.job.arm, Write(Operation.UPSERT)).file_format
+        form = timed_options(self.job.scenario, self.job.arm, Write(Operation.UPSERT)).file_format
         table = open_table(self.job.table)
         return _timed_here(lambda: compact(table, compactor, form, self.form), reports)
 

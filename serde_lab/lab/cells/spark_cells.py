@@ -41,7 +41,7 @@ from serde_lab.lab.cells.read_cells import OperationsCell, has_operations
 from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.cells.spark_reads import HudiOperator, StrategyOperator
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.lab.plan import Write, write_options
+from serde_lab.lab.plan import Write, timed_options
 from serde_lab.measure.environment import calibrate
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval
@@ -173,7 +173,7 @@ class ExchangeOnlyCell(_Control):
         bench, job = self.bench, self.job
         sender = job.scenario.arm(job.arm.frames_of or job.scenario.reference)
         schema = pq.read_schema(commit.files[0]).remove_metadata()
-        options = write_options(job.scenario, sender, Write(commit.operation, row_bytes=256))
+        options = timed_options(job.scenario, sender, Write(commit.operation, row_bytes=256))
         prepared = PreparedWrite.of(Storage.open(job.table), schema, options)
         # an instant that no storage has seen, since nothing is written under it
         instant = prepared.coordinator.table.timeline().new_instant("commit")

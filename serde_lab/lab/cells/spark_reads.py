@@ -20,7 +20,7 @@ from serde_lab.lab.cells.cell import CellJob, Digest, measure_of
 from serde_lab.lab.cells.in_process_reads import record_form
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.read_cells import Asked, TableOperator, Timed
-from serde_lab.lab.plan import Write, write_options
+from serde_lab.lab.plan import Write, timed_options
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import AttemptReport
 from serde_lab.peers.apache_hudi import dates_of_any_year
@@ -98,7 +98,7 @@ class StrategyOperator(_SparkOperator):
 
     def compact(self, group: str) -> Timed:
         job = self.job
-        files = write_options(job.scenario, job.arm, Write(Operation.UPSERT)).file_format
+        files = timed_options(job.scenario, job.arm, Write(Operation.UPSERT)).file_format
         reports: list[AttemptReport] = []
         compactor = compactor_on(self.bench.spark, reports)
         with on_purpose():

@@ -38,7 +38,7 @@ from serde_lab.lab.checks.stored_batches import (
     TimedBatch,
     batch_samples,
     by_batch,
-    read_samples,
+    reader_samples,
     timed_instants,
 )
 from serde_lab.lab.inputs.prepared import CommitInput
@@ -105,7 +105,7 @@ class StreamCell(MeasurableCell):
         ):
             samples += batch_samples(batch, commit.rows, instants)
         samples += self.parts(window)
-        samples += read_samples(batches, reads)
+        samples += reader_samples(batches, reads)
         if reads:
             samples.append(Sample(f"{DRIVER_PREFIX}readers_cpu_s", readers_cpu_s))
         # half of them before the stream and half after it, so that neither a warm nor a tired session counts
@@ -238,7 +238,7 @@ class LabStreamCell(StreamCell):
             files = 0 if batch.commit is None else len(batch.commit.stats)
             yield Sample("files", files, batch.number + 1)
         tasks = [task for batch in self._told for task in batch.tasks]
-        driver = together([batch.driver for batch in self._told])
+        driver = as_one_report([batch.driver for batch in self._told])
         yield from whole(measure_of(window, self.bench.slots, tasks, driver=driver))
         yield Sample("hops", hops_of(self.job.scenario, self.job.arm))
 
@@ -318,7 +318,7 @@ def whole(measure: CommitMeasure) -> Iterator[Sample]:
             yield replace(sample, commit=None)
 
 
-def together(reports: Sequence[TaskReport]) -> TaskReport:
+def as_one_report(reports: Sequence[TaskReport]) -> TaskReport:
     """One report with the phases of all, from the first one's beginning to the last one's end."""
     first, phases = reports[0], dict(reports[0].phases)
     for report in reports[1:]:

@@ -136,7 +136,7 @@ def batch_samples(
             yield Sample(f"{DRIVER_PREFIX}{action}s", count, number)
 
 
-def read_samples(batches: Sequence[TimedBatch], reads: Sequence[Read]) -> Iterator[Sample]:
+def reader_samples(batches: Sequence[TimedBatch], reads: Sequence[Read]) -> Iterator[Sample]:
     """For each batch: the seconds during which a read ran, and by reader the mean duration of the reads that
     began in it. Batches without reads give none.
     """

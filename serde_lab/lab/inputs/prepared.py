@@ -162,7 +162,7 @@ def prepare_inputs(
         reused=reused,
         setups=tuple(inputs[: len(scenario.setups)]),
         commits=tuple(inputs[len(scenario.setups) :]),
-        record_schema=record_schema(scenario, pq.read_schema(inputs[0].files[0])),
+        record_schema=_record_schema(scenario, pq.read_schema(inputs[0].files[0])),
         checksums={one.name: one.content for one in inputs},
     )
 
@@ -181,7 +181,7 @@ def locked(folder: Path, waiting: str, say: Say) -> Iterator[None]:
         yield
 
 
-def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
+def _record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
     """The schema of the table: names and types of `data`, without the other metadata of the parquet file."""
     plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in data])
     return RecordSchema(

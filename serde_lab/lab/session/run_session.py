@@ -44,7 +44,7 @@ class RunSession(AbstractContextManager["RunSession"]):
         logs, local = work / "event-log", work / "spark"
         for folder in (logs, local):
             folder.mkdir(parents=True, exist_ok=True)
-        wanted = session_settings(scenario, settings, plan, str(logs), str(local))
+        wanted = start_settings(scenario, settings, plan, str(logs), str(local))
         began = time.perf_counter()
         self.spark = start_session(wanted)
         try:
@@ -90,7 +90,7 @@ class SessionOfPoints(AbstractContextManager["SessionOfPoints"]):
         self, scenario: Scenario, plan: SessionPlan, progress: Progress
     ) -> tuple[RunSession, bool]:
         """The session for a point, and whether it is new."""
-        wanted = session_settings(scenario, self._settings, plan, "", "")
+        wanted = start_settings(scenario, self._settings, plan, "", "")
         if self._open is not None and wanted == self._wanted:
             return self._open, False
         self._stack.close()
@@ -110,7 +110,7 @@ class SessionOfPoints(AbstractContextManager["SessionOfPoints"]):
         self._stack.__exit__(kind, error, trace)
 
 
-def session_settings(
+def start_settings(
     scenario: Scenario, settings: RunSettings, plan: SessionPlan, logs: str, local: str
 ) -> SessionSettings:
     """The start settings of a run's session; `logs` and `local` are folders for event log and shuffles."""
@@ -129,7 +129,7 @@ def session_settings(
 
 def heap_of(scenario: Scenario, settings: RunSettings, plan: SessionPlan) -> str:
     """The heap of a session, as Spark's text for it."""
-    return spark_conf(session_settings(scenario, settings, plan, "", ""))["spark.driver.memory"]
+    return spark_conf(start_settings(scenario, settings, plan, "", ""))["spark.driver.memory"]
 
 
 def recorded_conf(
@@ -137,7 +137,7 @@ def recorded_conf(
 ) -> Mapping[str, str]:
     """The settings of a session as run.json stores them."""
     bare = replace(plan, jars=recorded_jars(plan))
-    wanted = session_settings(scenario, settings, bare, "event-log", "spark")
+    wanted = start_settings(scenario, settings, bare, "event-log", "spark")
     return spark_conf(replace(wanted, archive=Path(wanted.archive).name))
 
 

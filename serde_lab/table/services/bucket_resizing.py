@@ -26,7 +26,6 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
 from serde_lab.table.index.hashing_metadata import (
     confirm_hashing_metadata,
@@ -170,9 +169,7 @@ def schedule_resizing(table: HoodieTable, rules: ResizeRules) -> ResizePlan | No
     )
 
 
-def carry_out(
-    plan: ResizePlan, resize: Resize, write_token: str, format: BaseFileFormat | None = None
-) -> list[WriteStat]:
+def carry_out(plan: ResizePlan, resize: Resize, write_token: str) -> list[WriteStat]:
     """Write the new file groups of one resize; a node without rows gets none yet.
 
     Raises TableError for a row that belongs to none of them: it was in the wrong file group.
@@ -187,7 +184,6 @@ def carry_out(
             file_id=node.file_id,
             write_token=write_token,
             instant=plan.instant,
-            format=format,
             inflight_path=plan.inflight_path,
         )
         for node in resize.kept
