@@ -324,7 +324,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
                 f" {options.minutes:g} minutes",
             )
 
-    with gate_rounds(scenario, arms, options.injected, message=lambda text: say(text)) as rounds:
+    with gate_rounds(scenario, arms, options.injected, message=say) as rounds:
         return record_pool(
             lambda number: _measured(rounds, number),
             begun,

@@ -15,7 +15,7 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.lab.checks.cell_checks import PROCESSES
+from serde_lab.lab.checks.cell_checks import PROCESSES_WORK_IN_PHASES
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.lab.session import worker_environment
 from serde_lab.lab.session.session import SessionSettings, spark_conf
@@ -85,8 +85,8 @@ def test_workers_run_from_what_they_are_sent(
     (folder,) = (tmp_path / "there" / "small").iterdir()
     there = load_run(folder)
     # processes on other machines are in no tree of this one
-    assert {c.name for c in there.checks if c.passed is None} == {PROCESSES}
-    assert {c.passed for c in there.checks if c.name != PROCESSES} == {True}
+    assert {c.name for c in there.checks if c.passed is None} == {PROCESSES_WORK_IN_PHASES}
+    assert {c.passed for c in there.checks if c.name != PROCESSES_WORK_IN_PHASES} == {True}
     assert exact(there) == exact(load_run(done.path))
     assert contents(tmp_path / "kept-there" / ARM) == contents(tmp_path / "kept-here" / ARM)
     (slots,) = {s.value for c in there.cells for s in c.samples if s.metric == "slots"}

@@ -13,8 +13,7 @@ import pytest
 from serde_lab.lab.cells.cell import CellResult
 from serde_lab.lab.cells.dataset_cells import DatasetCells, as_one_cell
 from serde_lab.lab.cells.table_cells import InProcess
-from serde_lab.lab.checks.dataset_checks import DatasetChecks
-from serde_lab.lab.checks.query_answers import TOLERANCE, QueryAnswers
+from serde_lab.lab.checks.dataset_checks import TOLERANCE, DatasetChecks, QueryAnswers
 from serde_lab.lab.estimates import disk_need, estimate_run
 from serde_lab.lab.run_points import planned, prepared
 from serde_lab.lab.run_settings import RunSettings, Silent

@@ -16,7 +16,7 @@ from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.cells import in_process_reads, read_cells
 from serde_lab.lab.cells.in_process_reads import digest_of_files
-from serde_lab.lab.checks.query_answers import READS
+from serde_lab.lab.checks.read_checks import READS_MATCH_ORACLE
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
 from serde_lab.measure.other_work import OthersShare
@@ -83,7 +83,11 @@ def test_every_reader_gives_the_right_rows(version: int, tmp_path: Path) -> None
     assert status == 0, [c for c in found.checks if c.passed is False] + [
         c.error for c in found.cells
     ]
-    assert {c.arm for c in found.checks if c.name == READS} == {*STRATEGIES, "rust", "scan"}
+    assert {c.arm for c in found.checks if c.name == READS_MATCH_ORACLE} == {
+        *STRATEGIES,
+        "rust",
+        "scan",
+    }
     rows = samples(found, "arrow", "rows")
     assert rows[1] > rows[3] > rows[2] > 0
     for arm in (*STRATEGIES, "rust", "scan"):
@@ -159,7 +163,7 @@ def test_a_reader_that_drops_a_row_is_caught_by_name(
     status, found = run(tmp_path, document(tmp_path, ["avro", "arrow"], [READ]))
     assert status == 4
     (failed,) = (check for check in found.checks if check.passed is False)
-    assert (failed.arm, failed.name) == ("avro", READS)
+    assert (failed.arm, failed.name) == ("avro", READS_MATCH_ORACLE)
     assert "commit 1 (read): as read by the arm: " in failed.detail
     assert "id" in failed.detail
 
@@ -178,7 +182,7 @@ def test_a_timed_read_that_differs_from_the_kept_one_is_caught(
     status, found = run(tmp_path, document(tmp_path, ["arrow"], [READ]))
     assert status == 4
     (failed,) = (check for check in found.checks if check.passed is False)
-    assert failed.name == READS
+    assert failed.name == READS_MATCH_ORACLE
     assert "the timed read had " in failed.detail
 
 

@@ -16,7 +16,7 @@ from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
-from serde_lab.lab.checks.query_answers import ReadChecks, oracle_commits
+from serde_lab.lab.checks.read_checks import ReadChecks, oracle_commits
 from serde_lab.lab.checks.stored_batches import states_of, stored_once, whole_reads
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.lab_reader import LabReader
@@ -48,11 +48,11 @@ from serde_lab.verify.table_checks import (
 )
 from serde_lab.verify.table_rules import TableRules
 
-WIRE = "wire_is_the_strategys"
-MOVED = "every_row_moved"
-UNATTRIBUTED = "work_is_inside_timers"
-PROCESSES = "processes_work_in_phases"
-FLOOR = "frames_hold_the_rows"
+WIRE_IS_THE_STRATEGYS = "wire_is_the_strategys"
+EVERY_ROW_MOVED = "every_row_moved"
+WORK_IS_INSIDE_TIMERS = "work_is_inside_timers"
+PROCESSES_WORK_IN_PHASES = "processes_work_in_phases"
+FRAMES_HOLD_THE_ROWS = "frames_hold_the_rows"
 
 _MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.5
 """The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
@@ -151,7 +151,7 @@ class CellChecks:
         if arm.strategy is not None and self._sends(arm):
             found.append(self._holds_rows(arm, result))
         if result.table is None:
-            found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
+            found.append(CheckResult(EVERY_ROW_MOVED, True, f"{result.rows:,} rows"))
         elif arm.control in UPSERT_CONTROLS:
             # no Hudi table holds the rows; equal rows have no key twice
             rows, reader = PlainParquet(result.table), "Spark" if result.data_files else "pyarrow"
@@ -194,8 +194,8 @@ class CellChecks:
             expected = (
                 f"expected at least {least:,.0f} B, half of the same rows as Parquet with zstd"
             )
-            return CheckResult(FLOOR, False, f"{words}, {expected}")
-        return CheckResult(FLOOR, True, f"{words}, at least {least:,.0f} B")
+            return CheckResult(FRAMES_HOLD_THE_ROWS, False, f"{words}, {expected}")
+        return CheckResult(FRAMES_HOLD_THE_ROWS, True, f"{words}, at least {least:,.0f} B")
 
     def _floor(self, commit: CommitInput) -> float:
         if commit.name not in self._floors:
@@ -242,11 +242,15 @@ def _wire(arm: Arm, result: CellResult) -> CheckResult:
         problem = f"{result.foreign:,} of {frames} frames do not carry {of_arm}"
     elif sent != result.sniffed:
         problem = f"{frames} of {sent:,.0f} sent frames arrived"
-    return CheckResult(WIRE, not problem, problem or f"all {frames} frames carry {of_arm}")
+    return CheckResult(
+        WIRE_IS_THE_STRATEGYS, not problem, problem or f"all {frames} frames carry {of_arm}"
+    )
 
 
 def _no_wire(result: CellResult) -> CheckResult:
-    return CheckResult(WIRE, not result.sniffed, f"{result.sniffed:,} frames, expected none")
+    return CheckResult(
+        WIRE_IS_THE_STRATEGYS, not result.sniffed, f"{result.sniffed:,} frames, expected none"
+    )
 
 
 def _lender_of_mark(arm: Arm) -> str:
@@ -282,7 +286,7 @@ def _timers(result: CellResult, tasks: int = 0) -> CheckResult:
     elif waiting > max(_MOST_WAITING_CPU * total, _LEAST_WAITING_S + small_s):
         problem = f"{waiting:.2f} {of_total} phases of waiting"
     words = problem or f"{outside:.2f} s of {total:.2f} s CPU are in no phase"
-    return CheckResult(UNATTRIBUTED, not problem, words)
+    return CheckResult(WORK_IS_INSIDE_TIMERS, not problem, words)
 
 
 def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResult:
@@ -295,7 +299,9 @@ def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResul
     used = [s.value for s in result.samples if s.metric == "tree_worker_cpu_s"]
     if not used:
         return CheckResult(
-            PROCESSES, None, "the workers' CPU is not known here: no /proc, or a cluster"
+            PROCESSES_WORK_IN_PHASES,
+            None,
+            "the workers' CPU is not known here: no /proc, or a cluster",
         )
     total = sum(used)
     in_phases = sum(_worker_phases(result).values()) if on_spark else 0.0
@@ -305,8 +311,10 @@ def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResul
     words = f"{beside:.2f} s of the {total:.2f} s CPU of worker processes are in no phase"
     most = max(_MOST_BESIDE * total, _LEAST_BESIDE_S + tasks * _AROUND_A_TASK_S)
     if beside > most:
-        return CheckResult(PROCESSES, False, f"{words}, expected at most {most:.2f} s")
-    return CheckResult(PROCESSES, True, words)
+        return CheckResult(
+            PROCESSES_WORK_IN_PHASES, False, f"{words}, expected at most {most:.2f} s"
+        )
+    return CheckResult(PROCESSES_WORK_IN_PHASES, True, words)
 
 
 def _worker_phases(result: CellResult) -> dict[str, float]:

@@ -187,7 +187,7 @@ def split(
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     """An equal batch without offsets, made from Python values if those are exact."""
-    return _rebuilt(batch, lambda array: _from_python(array))
+    return _rebuilt(batch, _from_python)
 
 
 def _from_python(array: pa.Array) -> pa.Array:
