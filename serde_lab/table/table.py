@@ -217,10 +217,11 @@ class HoodieTable:
             undone = Undone.by_restores(timeline, instants)
             check_no_gap(files, instants, visibility, undone)
         elif silent := instants_to_look_up(files, visibility):
-            undone = Undone.by_restores(timeline, instants)
-            silent = {instant for instant in silent if not undone.has(instant)}
-            archived = self.archived_timeline().completions(silent)
-            done = {**archived, **visibility.completion_times}
+            history = self.archived_timeline()
+            undone = Undone.by_restores(timeline, instants, history)
+            archived = history.completions(silent)
+            kept = {time: done for time, done in archived.items() if not undone.has(time, done)}
+            done = {**kept, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
         view = FileSystemView(self.config, files, visibility, replaced)

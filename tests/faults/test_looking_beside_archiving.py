@@ -15,6 +15,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_by_us, upsert
+from tests.faults.test_optimistic_writers import write
 
 
 def make(storage: Storage, table_type: str) -> Seen:
@@ -61,16 +62,18 @@ RESTORE_PLAN = {
 }
 
 
-def restore(storage: Storage) -> None:
-    """To the savepoint, as Apache Hudi does: what was archived stays in the history, and its files."""
+def restore(storage: Storage, saved: str = "") -> None:
+    """To the savepoint, by default of the first write, as Apache Hudi does: what completed later is undone;
+    what was archived stays in the history, and its files."""
     table = HoodieTable.open(storage)
     timeline = table.timeline()
-    first = min(i.time for i in timeline.instants())
-    plan = write_single(RESTORE_PLAN, {"savepointToRestoreTimestamp": first})
+    saved = saved or min(i.time for i in timeline.instants())
+    completion = next(i.completion_time or "" for i in timeline.completed() if i.time == saved)
+    plan = write_single(RESTORE_PLAN, {"savepointToRestoreTimestamp": saved})
     begun = timeline.create_inflight(
         timeline.create_requested(timeline.new_instant("restore"), plan)
     )
-    undone = {i.time for i in timeline.completed() if i.time > first}
+    undone = {i.time for i in timeline.completed() if (i.completion_time or "") > completion}
     for file in list_table_files(storage).data_files:
         if file.instant in undone:
             storage.delete(file.path)
@@ -101,6 +104,28 @@ def test_restored_to_a_savepoint_that_archiving_has_passed(table_type: str, tmp_
         upsert(storage, [("p0", "m", number, "")], table_type)
     assert archive(HoodieTable.open(storage), 1, 2) is not None
     check_readers(storage, left | {("p0", "m"): (3, "")})
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_a_write_that_completed_before_the_savepointed_one_stays(
+    table_type: str, tmp_path: Path
+) -> None:
+    """It began later, so its time is one that the restore takes back: archiving removed its files."""
+    storage = Storage.open(tmp_path)
+    write(storage, [("p0", "k", 1, "first")], table_type=table_type)
+
+    def quick() -> None:
+        write(storage, [("p2", "k", 3, "quick")], table_type=table_type)
+
+    slow = write(storage, [("p1", "k", 2, "slow")], table_type=table_type, between=quick)
+    upsert(storage, [("p3", "k", 4, "undone")], table_type)
+    restore(storage, slow.instant)
+    left = {("p1", "k"): (2, "slow"), ("p2", "k"): (3, "quick")}
+    check_readers(storage, left | {("p0", "k"): (1, "first")})
+    for number in range(5, 11):
+        upsert(storage, [("p0", "k", number, "later")], table_type)
+        archive(HoodieTable.open(storage), 1, 2)
+        check_readers(storage, left | {("p0", "k"): (number, "later")})
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])

@@ -154,8 +154,9 @@ def _remove_uncommitted(
     # between it and the last archived write
     start = visibility_of(i for i in instants if i not in gone).start
     first = min(i.time for i in instants)
-    undone = Undone.by_restores(table.timeline(), instants)
-    known = {time for time, _ in history.times() if not undone.has(time)}
+    undone = Undone.by_restores(table.timeline(), instants, history)
+    completed = history.completions() if undone.spans else {}
+    known = {time for time, _ in history.times() if not undone.has(time, completed.get(time))}
     known |= {i.time for i in instants}
     removed = [
         file.path

@@ -90,13 +90,13 @@ class LsmTimeline:
             for row in self._read(name, ["instantTime", "action"]).to_pylist()
         }
 
-    def completions(self, among: Collection[str]) -> dict[str, str]:
-        """When these instants completed, those of them that are archived writes."""
+    def completions(self, among: Collection[str] | None = None) -> dict[str, str]:
+        """When these instants completed, those of them that are archived writes; by default all of these."""
         return {
             row["instantTime"]: row["completionTime"]
             for name in self._files(among)
             for row in self._read(name, ["instantTime", "completionTime", "action"]).to_pylist()
-            if row["instantTime"] in among
+            if (among is None or row["instantTime"] in among)
             and row["action"] in WRITE_ACTIONS
             and row["completionTime"]
         }
@@ -195,16 +195,22 @@ class Undone:
     """What restores have undone: everything between a savepoint and the restore to it.
 
     Apache Hudi takes away what is on the active timeline. Writes that had been archived behind the savepoint
-    (hoodie.archive.beyond.savepoint) stay in the history, and their files in the table.
+    (hoodie.archive.beyond.savepoint) stay in the history, and their files in the table. A write that began
+    after the savepointed one and completed before it is not undone, whenever it is archived.
     """
 
-    spans: tuple[tuple[str, str], ...] = ()
-    """Instant times of a savepoint and of a restore."""
+    spans: tuple[tuple[str, str, str], ...] = ()
+    """The instant time of a savepoint and of a restore, and when the savepointed write completed."""
 
     @classmethod
-    def by_restores(cls, timeline: Timeline, instants: Iterable[Instant]) -> Undone:
+    def by_restores(
+        cls, timeline: Timeline, instants: Iterable[Instant], history: LsmTimeline | None = None
+    ) -> Undone:
+        """What the restores among `instants` have undone. `history`: of layout 2, which has completion
+        times."""
+        known = tuple(instants)
         spans = []
-        for one in instants:
+        for one in known:
             if one.action != "restore" or not one.is_completed:
                 continue
             requested = replace(one, state="requested")
@@ -212,11 +218,22 @@ class Undone:
             plan = read_single(content, timeline.path(requested)) if content else {}
             if saved := plan.get("savepointToRestoreTimestamp"):
                 spans.append((str(saved), one.time))
-        return cls(tuple(spans))
+        done = {
+            i.time: i.completion_time for i in known if i.is_completed and i.action in WRITE_ACTIONS
+        }
+        if history is not None and spans:
+            done = {**history.completions({saved for saved, _ in spans}), **done}
+        return cls(tuple((saved, restored, done.get(saved) or saved) for saved, restored in spans))
 
-    def has(self, instant: str) -> bool:
-        """Whether this write was undone, if it is not on the active timeline."""
-        return any(saved < instant < restored for saved, restored in self.spans)
+    def has(self, instant: str, completion: str | None = None) -> bool:
+        """Whether this write was undone, if it is not on the active timeline.
+
+        `completion`: when it completed; None if that is not known.
+        """
+        return any(
+            saved < instant < restored and (completion is None or completion > completed)
+            for saved, restored, completed in self.spans
+        )
 
 
 def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
