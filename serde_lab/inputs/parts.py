@@ -30,7 +30,7 @@ from serde_lab.inputs.random_choices import share_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import child_fields, is_binary, is_list, is_string, plain_schema
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "_manifest.json"
 """The name starts with an underscore, so that Spark and pyarrow do not read the file as data."""
 UNFINISHED = "_unfinished.json"
@@ -52,12 +52,13 @@ def silent(task: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a folder; `content` is the checksum of its rows, not of its bytes."""
+    """One file of a folder; `content` is the checksum of its rows, `digest` that of its bytes."""
 
     name: str
     rows: int
     file_bytes: int
     content: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,14 @@ class PartFolder:
         self.folder = folder
 
     def manifest(self) -> Manifest | None:
-        """The folder's manifest, or None if the folder is unfinished or has lost a part since."""
+        """The folder's manifest, or None if the folder is unfinished, or a file of it changed since.
+
+        Every part is read, since Parquet's readers take damaged values for right ones.
+        """
         try:
             found = json.loads((self.folder / MANIFEST).read_text())
-            if found["format_version"] != FORMAT_VERSION:
+            stated = found.pop("digest")
+            if found["format_version"] != FORMAT_VERSION or stated != _digest(_text_of(found)):
                 return None
             parts = tuple(Part(**part) for part in found["parts"])
             manifest = Manifest(
@@ -95,16 +100,18 @@ class PartFolder:
                 parts=parts,
                 notes=found["notes"],
             )
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, *_OF_OTHER_JSON):
             return None
         for part in parts:
             file = self.folder / part.name
             if not file.is_file() or file.stat().st_size != part.file_bytes:
                 return None
+            if _digest(file) != part.digest:
+                return None
         return manifest
 
     def is_unfinished(self) -> bool:
-        """Whether this program began the folder and did not finish it, or the folder lost a part since."""
+        """Whether this program began the folder and did not finish it, or a file of it changed since."""
         ours = (self.folder / UNFINISHED).exists() or (self.folder / MANIFEST).exists()
         return ours and self.manifest() is None
 
@@ -133,17 +140,15 @@ class PartFolder:
         parts = tuple(parts)
         content = combined(part.content for part in parts)
         manifest = Manifest(request, sum(part.rows for part in parts), content, parts, notes)
-        _write_json(
-            self.folder / MANIFEST,
-            {
-                "format_version": FORMAT_VERSION,
-                "asked": dict(request),
-                "rows": manifest.rows,
-                "content": content,
-                "parts": [asdict(part) for part in parts],
-                "notes": dict(notes),
-            },
-        )
+        stated = {
+            "format_version": FORMAT_VERSION,
+            "asked": dict(request),
+            "rows": manifest.rows,
+            "content": content,
+            "parts": [asdict(part) for part in parts],
+            "notes": dict(notes),
+        }
+        _write_json(self.folder / MANIFEST, stated | {"digest": _digest(_text_of(stated))})
         (self.folder / UNFINISHED).unlink(missing_ok=True)
         return manifest
 
@@ -170,6 +175,7 @@ class PartWriter:
             rows=self._content.rows,
             file_bytes=self._file.stat().st_size,
             content=self._content.hexdigest(),
+            digest=_digest(self._file),
         )
 
     def __enter__(self) -> Self:
@@ -206,9 +212,24 @@ def write_parts(
         yield part
 
 
+_OF_OTHER_JSON = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a manifest raises if it is no JSON, or not that of a manifest."""
+
+
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    write_whole(file, text.encode())
+    write_whole(file, f"{_text_of(content)}\n".encode())
+
+
+def _text_of(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True)
+
+
+def _digest(what: Path | str) -> str:
+    """SHA-256 of a file's bytes, or of a text."""
+    if isinstance(what, str):
+        return f"sha256:{hashlib.sha256(what.encode()).hexdigest()}"
+    with what.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _is_ours(name: str) -> bool:

@@ -74,11 +74,26 @@ def test_a_missing_or_cut_part_makes_it_unfinished(tmp_path: Path) -> None:
         assert target.is_unfinished()
 
 
+@settings(max_examples=60, deadline=None)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), of=st.sampled_from("mp"))
+def test_any_other_bit_makes_it_unfinished(
+    tmp_path_factory: pytest.TempPathFactory, where: float, bit: int, of: str
+) -> None:
+    target = finish(tmp_path_factory.mktemp("bits"), [300], 2)
+    file = target.folder / (MANIFEST if of == "m" else "part-00001.parquet")
+    data = bytearray(file.read_bytes())
+    # the last byte of a manifest is the end of its line
+    data[int(where * (len(data) - 1))] ^= 1 << bit
+    file.write_bytes(data)
+    assert target.manifest() is None
+    assert target.is_unfinished()
+
+
 def test_a_damaged_manifest_makes_it_unfinished(tmp_path: Path) -> None:
     target = finish(tmp_path / "x", [10], 1)
     manifest = tmp_path / "x" / MANIFEST
-    for content in ("", "{}", "[]", json.dumps({"format_version": 99})):
-        manifest.write_text(content)
+    for content in ("", "{}", "[]", "1", "[" * 9999, json.dumps({"format_version": 99}), "\xff"):
+        manifest.write_text(content, encoding="latin-1")
         assert target.manifest() is None
         assert target.is_unfinished()
 
