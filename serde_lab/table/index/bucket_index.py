@@ -351,9 +351,7 @@ def check_buckets(
             )
         seen.add((found.partition_path, bucket))
     # the largest files: a wrong number of buckets moves half of their keys or more, so many keys soon show it
-    bases = sorted(
-        (s for s in slices if s.base_file is not None), key=lambda found: found.base_bytes
-    )
+    bases = sorted((s for s in slices if s.base_file is not None), key=lambda s: s.base_bytes)
     for found in bases[-_FILES:]:
         count = index.buckets_of(found.partition_path) or bucket_count
         _check_keys(table, found, count, hash_fields)
