@@ -151,8 +151,8 @@ class _SchemaParser:
                 raise SchemaError(f"column {path!r} is a union inside a union")
             return inner if len(schema) == 1 else replace(inner, null_branch=schema.index("null"))
         if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return Node(schema, _PRIMITIVES[schema], name)  # type: ignore[arg-type]
+            if schema in PRIMITIVES:
+                return Node(schema, PRIMITIVES[schema], name)  # type: ignore[arg-type]
             full = schema if "." in schema else f"{namespace}.{schema}".lstrip(".")
             if full not in self.named:
                 raise SchemaError(f"column {path!r} has the unknown Avro type {schema!r}")
@@ -230,7 +230,7 @@ _COMPLEX: dict[str, Callable[..., Node]] = {
     "map": _SchemaParser.map,
 }
 
-_PRIMITIVES = {
+PRIMITIVES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -239,6 +239,7 @@ _PRIMITIVES = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
+"""The Arrow type of each primitive type of Avro."""
 
 _LOGICAL = {
     ("int", "date"): pa.date32(),

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec, hudi_schema, long_bytes
+from serde_lab.avro.tree import PRIMITIVES
 from serde_lab.avro.varint import varint_at
 from serde_lab.errors import DataError, DecodeError, TableError
 from serde_lab.records.buffers import data_of
@@ -152,20 +153,11 @@ def assembled(parts: Sequence[tuple[int, Any]], kind: pa.DataType, where: str) -
     values = pa.nulls(len(parts), kind)
     for branch in sorted({branch for branch, _ in parts} - {NULL}):
         own = [value if found == branch else None for found, value in parts]
-        of_branch = pa.array(own, _ARROW_TYPES[AVRO_TYPES[branch]])
+        of_branch = pa.array(own, PRIMITIVES[AVRO_TYPES[branch]])
         values = pc.coalesce(values, unwrapped(branch, of_branch, kind, where))
     return values
 
 
-_ARROW_TYPES = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-}
 DELETE_LIST_SCHEMA = fastavro.parse_schema(_LIST)
 
 
