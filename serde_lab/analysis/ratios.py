@@ -1,5 +1,7 @@
-"""Estimates ratios and shares with their intervals: how many times longer one thing takes than another, from
-rounds in which both were measured or from rounds of their own, and which share of a whole a part is.
+"""Estimates how many times longer one thing takes than another, and which share of a whole a part is.
+
+Each estimate has an interval over rounds. Rounds in which both were measured are pairs; between rounds of
+different runs or points the interval is Welch's.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Reason = Annotated[str, typer.Option(help="Reason for the change, stored in the 
 By = Annotated[
     str, typer.Option(help="Author of the change, stored in the file; by default the current user.")
 ]
-ScenarioName = Annotated[str, typer.Argument(help="A scenario's name.")]
+ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def save(
-    run: Annotated[str, typer.Argument(help="The run to save.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run to save.")],
     name: Name = "main",
     reason: Reason = "",
     by: By = "",
@@ -103,7 +103,7 @@ def show(
 
 
 def promote(
-    run: Annotated[str, typer.Argument(help="The run that becomes the baseline.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run that becomes the baseline.")],
     reason: Reason = "",
     name: Name = "main",
     by: By = "",
@@ -177,7 +177,7 @@ def _report_change(change: Any) -> int:
 
 
 def history(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
+    scenario: ScenarioName,
     results: Results = Path("results"),
     arm: Annotated[
         list[str] | None, typer.Option(metavar="ARM", help="Show this arm only. Can be repeated.")

@@ -86,7 +86,9 @@ def doctor(
 def validate(
     what: Annotated[
         str,
-        typer.Argument(help="A scenario (name or .toml file), or a Hudi table (folder or URL)."),
+        typer.Argument(
+            metavar="WHAT", help="A scenario (name or .toml file), or a Hudi table (folder or URL)."
+        ),
     ],
     set_: Annotated[
         list[str] | None,

@@ -53,12 +53,16 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     before: Annotated[
-        str, typer.Argument(help="A run, an arm of a run (RUN#ARM), or baseline:SCENARIO[@NAME].")
+        str,
+        typer.Argument(
+            metavar="BEFORE", help="A run, an arm of a run (RUN#ARM), or baseline:SCENARIO[@NAME]."
+        ),
     ],
     after: Annotated[
         str,
         typer.Argument(
-            help="What BEFORE is compared with, in the same forms; an arm if BEFORE is one."
+            metavar="AFTER",
+            help="What BEFORE is compared with, in the same forms; an arm if BEFORE is one.",
         ),
     ],
     results: Results = Path("results"),
@@ -119,7 +123,9 @@ def compare(
 
 
 def gate(
-    run: Annotated[str, typer.Argument(help="A run; with --run a scenario.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run; with --run a scenario.")
+    ] = "latest",
     measure: Annotated[
         bool,
         typer.Option(

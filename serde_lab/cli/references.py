@@ -48,7 +48,9 @@ def references(
     scenarios: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only the runs of these scenarios; by default all.", show_default=False
+            metavar="SCENARIO",
+            help="Only the runs of these scenarios; by default all.",
+            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[

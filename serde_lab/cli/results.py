@@ -22,7 +22,8 @@ Scenarios = Annotated[
 RunName = Annotated[
     str,
     typer.Argument(
-        help="A run: its path, its id, a scenario's name (its newest run), or `latest`."
+        metavar="RUN",
+        help="A run: its path, its id, a scenario's name (its newest run), or `latest`.",
     ),
 ]
 
@@ -171,7 +172,7 @@ def report(
 
 
 def seal(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, or baseline files.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Runs, or baseline files.")],
     results: Results = Path("results"),
 ) -> int:
     """Add digests to runs of older versions.

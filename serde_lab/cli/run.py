@@ -55,7 +55,7 @@ class _RunCommand(TyperCommand):
 def run(
     scenarios: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCENARIO…", help="Names of scenarios, or .toml files."),
+        typer.Argument(metavar="SCENARIO", help="Names of scenarios, or .toml files."),
     ] = None,
     set_: Annotated[
         list[str] | None,
