@@ -58,9 +58,6 @@ def page_text(page: Page, format: str) -> str:
     raise UsageError(f"a {page.kind} page has no format {format!r}")
 
 
-# ------------------------------------------------------------------------------------------ terminal
-
-
 def terminal(page: Page) -> str:
     """The page for a terminal of any width: no line is wrapped, folded tables and plots are left out."""
     lines = [plain_line(page.title)] if page.title else []
@@ -123,9 +120,6 @@ def _heading(column: Column) -> str:
 
 def _terminal_cell(cell: Cell) -> str:
     return "\n".join(plain_line(line) for line in (cell.text, cell.note) if line)
-
-
-# ------------------------------------------------------------------------------------------ Markdown
 
 
 def markdown(page: Page) -> str:
@@ -237,9 +231,6 @@ def _piece(text: str) -> str:
     start, end = text[:1].isspace(), text[-1:].isspace()
     found = _literal(text)
     return f"{' ' if start else ''}{found}{' ' if end and found else ''}"
-
-
-# ---------------------------------------------------------------------------------------- for scripts
 
 
 def csv_text(page: Page) -> str:

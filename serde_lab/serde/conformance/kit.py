@@ -45,7 +45,7 @@ from serde_lab.serde.interface import Bounds, SerdeOptions
 class Conformance(DamageLaws, VerbLaws):
     """The laws, for the strategy called `name`."""
 
-    # -- law 1: decoded records equal those that were encoded -----------------------------------
+    # law 1: decoded records equal those that were encoded
 
     def test_round_trip(self) -> None:
         """Law 1 for every kind of type and null pattern; fails unless the examples covered them all."""
@@ -91,7 +91,7 @@ class Conformance(DamageLaws, VerbLaws):
         for options in self.fixed_options():
             self.round_trip(case, replace(options, max_frame_bytes=4096))
 
-    # -- law 2: equal batches, equal bytes ------------------------------------------------------
+    # law 2: equal batches, equal bytes
 
     def test_equal_batches_give_equal_bytes(self) -> None:
         """The frames of a batch do not depend on its layout in memory."""
@@ -125,7 +125,7 @@ class Conformance(DamageLaws, VerbLaws):
             law((self.awkward(), options))
         for_all(some(), st.tuples(self.drawn(), self.drawn_options()), law)
 
-    # -- law 3: empty batches, travel, repr -----------------------------------------------------
+    # law 3: empty batches, travel, repr
 
     def test_empty_batches(self) -> None:
         """Zero rows, zero runs and zero frames work like any other number."""
@@ -172,7 +172,7 @@ class Conformance(DamageLaws, VerbLaws):
                 ):
                     assert part in shown, f"{shown} does not show {part}"
 
-    # -- law 5: frames of older versions --------------------------------------------------------
+    # law 5: frames of older versions
 
     def test_golden_frames(self) -> None:
         """Frames of every older version decode; the newest equal those that are written today."""
@@ -201,7 +201,7 @@ class Conformance(DamageLaws, VerbLaws):
         for options in self.fixed_options():
             assert repr(options) in seen, f"{folder.path} has no golden frames for {options}"
 
-    # -- framing --------------------------------------------------------------------------------
+    # framing
 
     def test_frames_are_cut(self) -> None:
         """Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`; each decodes alone."""
@@ -247,7 +247,7 @@ class Conformance(DamageLaws, VerbLaws):
         # because of a frame's own overhead there may be a few more frames than the quotient
         assert whole // limit <= len(frames) <= 4 * (whole // limit + 1)
 
-    # -- the record API -------------------------------------------------------------------------
+    # the record API
 
     def test_records_are_taken_joined_and_read(self) -> None:
         """take, pieces, concatenate and column agree with Arrow, before and after the round trip."""
@@ -287,7 +287,7 @@ class Conformance(DamageLaws, VerbLaws):
         picks = st.lists(st.integers(0, 5), max_size=8)
         for_all(some(), st.tuples(self.drawn(), self.drawn_options(), picks), law)
 
-    # -- refusals -------------------------------------------------------------------------------
+    # refusals
 
     def test_unsupported_types_are_refused(self) -> None:
         """Types that the project or this strategy does not support raise; the error names column and type."""

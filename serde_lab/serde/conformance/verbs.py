@@ -39,7 +39,7 @@ from serde_lab.serde.record_verbs import Locations, MetadataValues
 class VerbLaws(Subject):
     """The laws about the record API."""
 
-    # -- verbs that read ------------------------------------------------------------------------
+    # verbs that read
 
     def test_records_answer_what_they_are_asked(self) -> None:
         """Columns, keys, partitions, locations, deletes and records to skip match the envelope."""
@@ -80,7 +80,7 @@ class VerbLaws(Subject):
                 for name, values in zip(ordered, found, strict=True):
                     self._check_column(values, self.expected(batch).column(name), options)
 
-    # -- metadata -------------------------------------------------------------------------------
+    # metadata
 
     def test_metadata_is_updated(self) -> None:
         """File id, instant time and operation are set, for all records or one each; all else stays."""
@@ -149,7 +149,7 @@ class VerbLaws(Subject):
                 for name in schema.data.names:
                     assert found.column(name).null_count == n
 
-    # -- other schemas --------------------------------------------------------------------------
+    # other schemas
 
     def test_records_are_rewritten(self) -> None:
         """Columns are left out, reordered, renamed, or new, with and without a default."""
@@ -254,7 +254,7 @@ class VerbLaws(Subject):
                 with _on_its_own_representation("join", bound, records, records):
                     bound.join(records, records)
 
-    # -- hops that only route -------------------------------------------------------------------
+    # hops that only route
 
     def test_frames_are_copied(self) -> None:
         """Frames go byte for byte to other targets, without decoding; frames of another mark raise."""
@@ -274,7 +274,7 @@ class VerbLaws(Subject):
             act = partial(bound.copy, source, np.zeros(len(source), np.int32))
             assert self.name in str(raised(DecodeError, act, "frames of another mark"))
 
-    # -- shared steps ---------------------------------------------------------------------------
+    # shared steps
 
     def _small(self) -> Case:
         """A batch of a few rows with every kind of leaf, one of them an index record."""

@@ -65,7 +65,7 @@ _NO_ROW = 2
 """The null bits of the outer row if the record has no row."""
 
 
-# -- by columns ----------------------------------------------------------------------------------------
+# by columns
 
 
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
@@ -213,7 +213,7 @@ def _repeated(value: str | pa.StringArray, rows: int) -> pa.StringArray:
     return pa.repeat(value, rows) if isinstance(value, str) else value
 
 
-# -- by the loop ---------------------------------------------------------------------------------------
+# by the loop
 
 _PREFIX_CODES = "BBI"
 

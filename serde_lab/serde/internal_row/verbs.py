@@ -49,7 +49,7 @@ _FORM_BITS = np.uint64(0xFF << 8)
 _HEAD_BITS = np.uint64(0xFFFF_FFFF_FFFF)
 
 
-# -- by columns ----------------------------------------------------------------------------------------
+# by columns
 
 
 def project(
@@ -155,7 +155,7 @@ def _text_bytes(value: str | pa.StringArray, rows: int) -> pa.BinaryArray:
     return as_binary(to_plain(pa.repeat(value, rows) if isinstance(value, str) else value))
 
 
-# -- by the loop ---------------------------------------------------------------------------------------
+# by the loop
 
 Write = Callable[[Sequence[Sequence[Any]], RowLayout, int], pa.BinaryArray]
 
