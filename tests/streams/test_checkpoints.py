@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from serde_lab.errors import TableError
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.checkpoints import (
     QUERY_KEY,
     SINK_KEY,
@@ -21,6 +23,7 @@ from serde_lab.table.timeline.checkpoints import (
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
+from tests.faults.test_looking_beside_archiving import restore
 from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches
 
 
@@ -80,6 +83,30 @@ def test_archiving_keeps_the_last_batch_of_a_query_that_paused(
     assert paused.send(1, [("p", "b", 2, "later")]) is not None
     assert paused.last == Checkpoint(1, "two", "upsert")
     check_readers(paused.storage, seen_after(now, [("p", "b", 2, "later")]))
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_archiving_keeps_the_last_batch_for_a_restore_to_a_savepoint(
+    table_type: str, tmp_path: Path
+) -> None:
+    """A commit that restates it comes after the savepoint, and the restore undoes it."""
+    given = {"options": NO_SERVICES, "table_type": table_type, "operation": "insert"}
+    stream = SmallStream.of(tmp_path, **given)
+    for number in range(3):
+        stream.send(number, [("p", f"{number}", 1, "batch")])
+    upsert(stream.storage, [("q", "a", 1, "saved")], table_type)
+    timeline = HoodieTable.open(stream.storage).timeline()
+    saved = timeline.completed()[-1]
+    stream.storage.put_new(timeline.path(replace(saved, action="savepoint")))
+    for number in range(2, 6):
+        upsert(stream.storage, [("q", "a", number, "undone")], table_type)
+    assert archive(HoodieTable.open(stream.storage), 1, 2) is not None
+    restore(stream.storage, saved.time)
+    assert stream.last == Checkpoint(2, "one", "insert")
+    assert stream.send(2, [("p", "2", 1, "doubled")]) is None
+    assert stream.send(3, [("p", "3", 1, "batch")]) is not None
+    rows = {("p", f"{number}"): (1, "batch") for number in range(4)}
+    check_readers(stream.storage, rows | {("q", "a"): (1, "saved")})
 
 
 def test_nothing_is_restated_for_batches_that_later_commits_name(tmp_path: Path) -> None:

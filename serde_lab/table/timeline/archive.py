@@ -4,9 +4,10 @@ Every reader counts instants older than the active timeline as committed, so arc
 whatever it passes: files that no instant committed are removed first, and a replaced file group must be
 cleaned before the replacing instant is archived. So must a log whose base file was begun while it was
 written. The last checkpoint of each stream stays on the active timeline, and so does the write that states
-the table's columns: later ones may state none. If an archiving dies, the next one finishes it: instants
-leave the active timeline only once the history has them, oldest first, so that the active timeline never
-has a gap. Source: TimelineArchiverV2.
+the table's columns: later ones may state none. Both hold for each savepoint, too, since a restore takes
+away what came later. If an archiving dies, the next one finishes it: instants leave the active timeline only
+once the history has them, oldest first, so that the active timeline never has a gap. Source:
+TimelineArchiverV2.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from serde_lab.table.files.file_system_view import TableFiles, list_table_files,
 from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.checkpoints import keep_checkpoints
+from serde_lab.table.timeline.checkpoints import keep_checkpoints, last_batches_at
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant, LsmTimeline, Undone
 from serde_lab.table.timeline.timeline import Instant, Timeline
@@ -66,8 +67,8 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     if len(writes) <= commits_max:
         return None
     files = list_table_files(table.storage)
-    states_columns, _ = table.schema_statement() or ("", "")
-    oldest = takewhile(lambda one: one.time != states_columns, writes[: len(writes) - commits_min])
+    needed = _needed(table, instants)
+    oldest = takewhile(lambda one: one.time not in needed, writes[: len(writes) - commits_min])
     going = _going(timeline, instants, files, tuple(oldest))
     if not going:
         return None
@@ -78,6 +79,19 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     confirm_hashing_metadata(table.storage, {i.time for i in going if i.action == REPLACE_COMMIT})
     _leave(timeline, going)
     return Archived(tuple(going), removed)
+
+
+def _needed(table: HoodieTable, instants: Sequence[Instant]) -> set[str]:
+    """The times of the writes that state the columns, now and once the table is restored to a savepoint.
+
+    And of those that name the last batches of streams then: they cannot be restated before the savepoint.
+    """
+    stated = [table.schema_statement()]
+    needed: set[str] = set()
+    for savepoint in {one.time for one in instants if one.action == "savepoint"}:
+        stated.append(table.schema_statement(savepoint))
+        needed |= last_batches_at(table, savepoint)
+    return needed | {one[0] for one in stated if one is not None}
 
 
 def _going(

@@ -24,7 +24,7 @@ the instant's markers, since Apache Hudi takes every file there for a marker.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -238,12 +238,29 @@ def keep_checkpoints(table: HoodieTable, leaving: Collection[Instant]) -> Instan
     completed = table.timeline().completed()
     if not any(_stored_in(table, instant) for instant in completed if instant in leaving):
         return None
+    newest = _newest_of_each(table, completed)
+    lost = {name: one for name, (instant, one) in newest.items() if instant in leaving}
+    return _empty_commit(table, extra_metadata(lost)) if lost else None
+
+
+def last_batches_at(table: HoodieTable, savepoint: str) -> set[str]:
+    """The times of the writes that name the last batch of an identifier once the table is restored to this
+    savepoint."""
+    completed = table.timeline().completed()
+    saved = [place for place, instant in enumerate(completed) if instant.time == savepoint]
+    left = completed[: saved[-1] + 1] if saved else ()
+    return {instant.time for instant, _ in _newest_of_each(table, left).values()}
+
+
+def _newest_of_each(
+    table: HoodieTable, completed: Iterable[Instant]
+) -> dict[str, tuple[Instant, Checkpoint]]:
+    """The last checkpoint of each identifier, and the write that names it."""
     newest: dict[str, tuple[Instant, Checkpoint]] = {}
     for instant in completed:
         stored = _stored_in(table, instant)
         newest.update({identifier: (instant, one) for identifier, one in stored.items()})
-    lost = {name: one for name, (instant, one) in newest.items() if instant in leaving}
-    return _empty_commit(table, extra_metadata(lost)) if lost else None
+    return newest
 
 
 def _empty_commit(table: HoodieTable, stated: Mapping[str, str]) -> Instant:
