@@ -173,6 +173,12 @@ ASPECTS = (
         "no fsync; a file grows under its name",
     ),
     Aspect(
+        "checksums of Parquet pages",
+        "written for every page, and compared whenever a page is read",
+        "written for every page, and not compared",
+        "ours",
+    ),
+    Aspect(
         "checksum files",
         "none",
         "Hadoop's local file system writes a .crc file for every file",

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, LabError
 from serde_lab.records.schema import child_fields, is_nested
@@ -126,6 +127,36 @@ def parquet_errors(where: str, error: type[LabError]) -> Iterator[None]:
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as exc:
         why = " ".join(str(exc).split())  # Arrow's words may have several lines
         raise error(f"{where}: is not a readable Parquet file: {why}") from exc
+
+
+def rows_of(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a Parquet file. Raises ArrowInvalid as `batches_of` does."""
+    table = file.read(None if columns is None else list(columns))
+    _check_found(file, len(table))
+    return table
+
+
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str] | None, rows: int, use_threads: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, at most `rows` at a time.
+
+    Raises ArrowInvalid if there are fewer than the footer states: Arrow passes over a page whose head is
+    damaged, and ends without an error.
+    """
+    found = 0
+    names = None if columns is None else list(columns)
+    for batch in file.iter_batches(rows, columns=names, use_threads=use_threads):
+        found += batch.num_rows
+        yield batch
+    _check_found(file, found)
+
+
+def _check_found(file: pq.ParquetFile, rows: int) -> None:
+    if rows != file.metadata.num_rows:
+        raise pa.ArrowInvalid(
+            f"{rows} rows can be found, and its footer states {file.metadata.num_rows}"
+        )
 
 
 def first_invalid(array: pa.Array, check: Callable[[pa.Array], object]) -> int:

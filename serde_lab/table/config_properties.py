@@ -41,6 +41,8 @@ LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
 DELETE_FIELD = "hoodie.payload.delete.field"
 DELETE_MARKER = "hoodie.payload.delete.marker"
 PARTITION_FIELDS = "hoodie.table.partition.fields"
+CHECKSUM = "hoodie.table.checksum"
+"""Every writer states it, since before version 6."""
 
 _PAYLOAD_MODES: Mapping[str, MergeMode] = {
     EVENT_TIME_PAYLOAD: MergeMode.EVENT_TIME,
@@ -60,7 +62,10 @@ def to_properties(config: TableConfig) -> dict[str, str]:
         own |= _properties_of_version_6(config)
     else:
         own |= _properties_of_version_9(config)
-    return {**own, **config.index.to_properties(config.bucket_fields), **config.extra}
+    own = {**own, **config.index.to_properties(config.bucket_fields), **config.extra}
+    own.pop(CHECKSUM, None)
+    # the last line: a file whose end was cut off lacks it
+    return {**own, CHECKSUM: str(table_checksum(config.name, config.database))}
 
 
 def _shared_properties(config: TableConfig) -> dict[str, str]:
@@ -78,7 +83,6 @@ def _shared_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.cdc.enabled": "false",
         "hoodie.table.multiple.base.file.formats.enable": "false",
         TIMELINE_ZONE: "UTC",
-        "hoodie.table.checksum": str(table_checksum(config.name, config.database)),
     }
     # empty if not partitioned, as Spark writes it
     properties[PARTITION_FIELDS] = ",".join(config.stated_partition_fields)
@@ -272,7 +276,7 @@ def _check(properties: Mapping[str, str], where: str) -> None:
 
 
 def _check_checksum(properties: Mapping[str, str], where: str) -> None:
-    stated = properties.get("hoodie.table.checksum")
+    stated = properties.get(CHECKSUM)
     if stated is None:
         return
     expected = table_checksum(
@@ -280,7 +284,7 @@ def _check_checksum(properties: Mapping[str, str], where: str) -> None:
     )
     if stated != str(expected):
         raise TableError(
-            f"{where}: hoodie.table.checksum is {stated}, but database and table name give "
+            f"{where}: {CHECKSUM} is {stated}, but database and table name give "
             f"{expected}; the file was edited or damaged"
         )
 

@@ -29,14 +29,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def is_cut(content: bytes) -> bool:
-    """Whether the end of a `.properties` file is missing: its last line has no end, and is no `key=value`.
-
-    Programs end the last line, but an editor may not.
-    """
-    if content.endswith((b"\n", b"\r")):
-        return False
-    last = content.splitlines()[-1:]
-    return not last or b"=" not in last[0]
+    """Whether the end of a `.properties` file is missing: its last line has no end."""
+    return not content.endswith((b"\n", b"\r"))
 
 
 def format_properties(properties: Mapping[str, str], comments: tuple[str, ...] = ()) -> str:

@@ -18,7 +18,7 @@ from serde_lab.table.config import (
     TableConfig,
     check_creatable,
 )
-from serde_lab.table.config_properties import from_properties, to_properties
+from serde_lab.table.config_properties import CHECKSUM, from_properties, to_properties
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
@@ -358,8 +358,18 @@ def _check_not_lost(storage: Storage) -> None:
 
 def _config_in(properties: bytes, where: str) -> TableConfig:
     if is_cut(properties):
-        raise TableError(f"{where}: its last line is cut off, and properties may be missing")
-    return from_properties(parse_properties(properties.decode(errors="replace")), where)
+        raise TableError(
+            f"{where}: its last line has no end, so that properties may be missing",
+            hint="if none is missing, end the line",
+        )
+    stated = parse_properties(properties.decode(errors="replace"))
+    config = from_properties(stated, where)
+    if CHECKSUM not in stated:
+        raise TableError(
+            f"{where}: {CHECKSUM} is missing, which every Hudi table has, so that others may be missing",
+            hint="it is the CRC-32 of <database>.<table>",
+        )
+    return config
 
 
 def _counting(timeline: Timeline) -> tuple[Instant, ...]:

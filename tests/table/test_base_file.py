@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import ConcurrentWrite, TableError
@@ -18,6 +19,7 @@ from serde_lab.table.files.base_file import (
     BLOOM_TYPE_KEY,
     MAX_KEY,
     MIN_KEY,
+    RECORD_KEY,
     BaseFileReader,
     BaseFileWriter,
     base_file_name,
@@ -69,6 +71,57 @@ def test_the_footer_holds_key_range_and_bloom_filter(storage: Storage) -> None:
     assert reader.schema.names == [*META_NAMES, *SCHEMA.names]
     assert {reader.schema.field(name).type for name in META_NAMES} == {pa.string()}
     assert stat.fileSizeInBytes == storage.size_bytes(stat.path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), block=st.booleans())
+def test_a_damaged_page_is_never_read(
+    tmp_path_factory: pytest.TempPathFactory, at: float, bit: int, block: bool
+) -> None:
+    """Whatever bit of a page or of its head is another one; by batches, Arrow itself passes over a page."""
+    storage = Storage.open(tmp_path_factory.mktemp("page"))
+    base = writer(storage)
+    base.append(*rows("b", "é", "a", "c"))
+    stat = base.close()
+    file = Path(storage.describe(stat.path))
+    whole = BaseFileReader(storage, stat.path).read()
+    data = bytearray(file.read_bytes())
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[int(at * footer)] ^= 1 << bit
+    file.write_bytes(data)
+
+    def by_batches() -> pa.Table:
+        reader = BaseFileReader(storage, stat.path)
+        return pa.Table.from_batches(reader.batches(), reader.schema)
+
+    def at_once() -> pa.Table:
+        return BaseFileReader(storage, stat.path).read()
+
+    def as_block() -> pa.Table:
+        return decode_parquet(pa.py_buffer(bytes(data)), "block")
+
+    for read in (by_batches, at_once, as_block):
+        with suppress(TableError):
+            assert read().equals(whole)
+
+
+@pytest.mark.slow
+def test_a_footer_that_states_other_rows_is_refused(local: Storage) -> None:
+    base = writer(local, format=BaseFileFormat(row_group_bytes=256))
+    base.append(*rows("b", "é", "a"))
+    stat = base.close()
+    file = Path(local.describe(stat.path))
+    data = file.read_bytes()
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    refused = 0
+    for place in range(at, len(data)):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
+        try:
+            reader = BaseFileReader(local, stat.path)
+            assert reader.rows == len(reader.read([RECORD_KEY])) == 3
+        except TableError:
+            refused += 1
+    assert refused
 
 
 def test_meta_columns_and_counts(local: Storage) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.config import TableConfig
+from serde_lab.table.config import PROPERTIES_PATH, TableConfig
 from serde_lab.table.config_properties import from_properties
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.validation import validate_table
 
 PLAIN = {
     "hoodie.table.name": "trips",
@@ -65,6 +68,21 @@ def test_a_table_is_made_once(storage: Storage) -> None:
     with pytest.raises(TableError, match="there already is a table"):
         HoodieTable.create(storage, TableConfig("other", ("id",)))
     assert HoodieTable.open(storage).config.name == "trips"
+
+
+def test_properties_whose_end_is_missing_are_refused(local: Storage) -> None:
+    """The last lines say how many buckets there are, and by which field the newer row is found."""
+    HoodieTable.create(
+        local, TableConfig("trips", ("id",), ordering_fields=("ts",), bucket_count=16)
+    )
+    file = Path(local.describe(PROPERTIES_PATH))
+    whole = file.read_bytes()
+    lines = [end + 1 for end, byte in enumerate(whole[:-1]) if byte == ord("\n")]
+    for end in (*range(0, len(whole), 31), *lines[3:], len(whole) - 1):
+        file.write_bytes(whole[:end])
+        with pytest.raises(TableError, match=r"hoodie\.properties"):
+            HoodieTable.open(local)
+        assert validate_table(local).rows_at_stake
 
 
 def test_no_table_is_a_sentence(storage: Storage) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.records.buffers import parquet_errors
+from serde_lab.records.buffers import batches_of, parquet_errors
 from serde_lab.table.files.parquet import dates_are_alike, has_legacy_calendar
 
 READ_SOURCE = "read_source"
@@ -42,7 +42,7 @@ class SourceFiles:
             with timeline.phase(READ_SOURCE):
                 with parquet_errors(path, DataError):
                     file = pq.ParquetFile(path, memory_map=True)
-                batches = file.iter_batches(rows, columns=list(self.columns), use_threads=False)
+                batches = batches_of(file, self.columns, rows, use_threads=False)
             while True:
                 with timeline.phase(READ_SOURCE), parquet_errors(path, DataError):
                     batch = next(batches, None)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import binary_array, parquet_errors
+from serde_lab.records.buffers import batches_of, binary_array, parquet_errors, rows_of
 from serde_lab.records.conversion import conform
 from serde_lab.records.schema import (
     COMMIT_SEQNO,
@@ -240,15 +240,15 @@ class BaseFileWriter:
 class BaseFileReader:
     """Reads one base file, memory-mapped if it is local.
 
-    Raises TableError if it is not readable Parquet, or if columns that are read may hold dates of Spark's
-    legacy calendar. With `verified` the checksums of pages are looked at, which Apache Hudi's files have.
+    Raises TableError if it is not readable Parquet, if a page lacks its checksum's value, or if columns that
+    are read may hold dates of Spark's legacy calendar.
     """
 
-    def __init__(self, storage: Storage, path: str, verified: bool = False) -> None:
+    def __init__(self, storage: Storage, path: str) -> None:
         self._where = storage.describe(path)
         source = storage.open_input(path)
         with parquet_errors(self._where, TableError):
-            self._file = parquet_file(source, verified)
+            self._file = parquet_file(source)
 
     @property
     def rows(self) -> int:
@@ -285,14 +285,14 @@ class BaseFileReader:
     def read_through(self) -> None:
         """Decode every page once. Raises TableError for one that cannot be, or a text that is not UTF-8."""
         with parquet_errors(self._where, TableError):
-            for batch in self._file.iter_batches(batch_size=_BATCH_ROWS):
+            for batch in batches_of(self._file, None, _BATCH_ROWS):
                 batch.validate(full=True)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""
         check_calendar(self._file.metadata, columns, self._where)
         with parquet_errors(self._where, TableError):
-            table = self._file.read(None if columns is None else list(columns))
+            table = rows_of(self._file, columns)
             return table if columns is None else table.select(list(columns))
 
     def batches(
@@ -302,7 +302,7 @@ class BaseFileReader:
         names = None if columns is None else list(columns)
         check_calendar(self._file.metadata, names, self._where)
         with parquet_errors(self._where, TableError):
-            yield from self._file.iter_batches(batch_size=rows, columns=names)
+            yield from batches_of(self._file, names, rows)
 
 
 def base_file_name(path: str) -> BaseFileName:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.avro.codec import AvroCodec, check_maps
 from serde_lab.errors import DecodeError, SchemaError, TableError
-from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
+from serde_lab.records.buffers import data_of, lengths_of, parquet_errors, rows_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import is_nested
 from serde_lab.table.files.parquet import (
@@ -270,4 +270,4 @@ def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
     with parquet_errors(where, TableError):
         file = parquet_file(pa.BufferReader(content))
         check_calendar(file.metadata, None, where)
-        return file.read()
+        return rows_of(file)

@@ -70,6 +70,7 @@ def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:
         "store_schema": False,  # Arrow's own schema would only repeat Parquet's
         "version": "2.6",
         "data_page_version": "1.0",
+        "write_page_checksum": True,  # as Parquet's own writers on the JVM
         "data_page_size": format.page_bytes,
         "write_batch_size": 8192,
     }
@@ -185,13 +186,21 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     return len(sample) == 0 or pc.count_distinct(sample).as_py() * 3 <= len(sample)
 
 
-def parquet_file(source: pa.NativeFile, verified: bool = False) -> pq.ParquetFile:
-    """A Parquet file of any writer. Arrow's default reads INT96, which older Spark releases wrote, as
-    nanoseconds, and takes times before 1677 and after 2262 for others.
+def parquet_file(source: pa.NativeFile) -> pq.ParquetFile:
+    """A Parquet file of any writer, whose pages are read only if they have the checksums that they state.
+
+    Arrow's default reads INT96, which older Spark releases wrote, as nanoseconds, and takes times before 1677
+    and after 2262 for others. Raises ArrowInvalid for a footer whose numbers of rows disagree.
     """
-    return pq.ParquetFile(
-        source, coerce_int96_timestamp_unit="us", page_checksum_verification=verified
-    )
+    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+    footer = file.metadata
+    # nothing else protects these numbers: if one is damaged, Arrow reads fewer rows, without an error
+    total = sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+    if total != footer.num_rows:
+        raise pa.ArrowInvalid(
+            f"its groups have {total} rows, and its footer states {footer.num_rows}"
+        )
+    return file
 
 
 def check_calendar(footer: pq.FileMetaData, columns: Collection[str] | None, where: str) -> None:

@@ -148,7 +148,7 @@ class AssignerState:
         if content is None:
             return None
         try:
-            stored = pq.read_table(pa.BufferReader(content))
+            stored = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
             stated = stored.schema.metadata or {}
             unseen, unseen_logs = (
                 json.loads(stated[_UNSEEN]),
@@ -170,7 +170,7 @@ class AssignerState:
         schema = schema.with_metadata(stated)
         out = pa.BufferOutputStream()
         table = pa.Table.from_arrays([self.keys, self.file_ids], schema=schema)
-        pq.write_table(table, out, compression="zstd")
+        pq.write_table(table, out, compression="zstd", write_page_checksum=True)
         storage.put_new(_path(folder, task, tasks), out.getvalue())
 
 

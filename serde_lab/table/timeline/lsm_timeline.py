@@ -126,7 +126,9 @@ class LsmTimeline:
     def _add_file(self, rows: pa.Table, parts: tuple[str, str, int], instead: list[str]) -> None:
         name = "{}_{}_{}.parquet".format(*parts)
         out = pa.BufferOutputStream()
-        with pq.ParquetWriter(out, _SCHEMA, compression="gzip", compression_level=6) as writer:
+        with pq.ParquetWriter(
+            out, _SCHEMA, compression="gzip", compression_level=6, write_page_checksum=True
+        ) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata({"parquet.avro.schema": _AVRO})
         content = out.getvalue()
@@ -177,14 +179,17 @@ class LsmTimeline:
         path = f"{self._folder}/manifest_{version}"
         try:
             files = json.loads(self._storage.get(path))["files"]
-        except (ValueError, KeyError, TypeError) as exc:
+            for one in files:
+                _parts(one["fileName"])
+        except (ValueError, KeyError, TypeError, TableError) as exc:
             raise TableError(f"{self._storage.describe(path)}: is not a manifest: {exc}") from exc
         return list(files)
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         path = f"{self._folder}/{name}"
         with parquet_errors(self._storage.describe(path), TableError):
-            table = pq.read_table(self._storage.open_input(path), columns=columns)
+            source = self._storage.open_input(path)
+            table = pq.read_table(source, columns=columns, page_checksum_verification=True)
         if columns is not None:
             return table
         return table.select(_SCHEMA.names).cast(_SCHEMA)

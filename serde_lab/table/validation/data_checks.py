@@ -13,7 +13,13 @@ from serde_lab.errors import LabError, TableError
 from serde_lab.records.buffers import hash64
 from serde_lab.records.schema import PARTITION_PATH, RECORD_KEY, columns_of, find_field, values_at
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader, data_schema
+from serde_lab.table.files.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    FILE_NAME,
+    BaseFileReader,
+    data_schema,
+)
 from serde_lab.table.files.delete_block import decode_deletes
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
 from serde_lab.table.files.key_footer import BloomFilter
@@ -28,6 +34,7 @@ from serde_lab.table.files.log_block import (
 )
 from serde_lab.table.index.bucket_index import bucket_ids
 from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
@@ -41,12 +48,12 @@ def check_contents(table: Inspection, deep: bool) -> Iterator[TableFinding]:
         if slice_.base_file is not None:
             yield from _base_file(table, slice_.base_file, deep)
         for log in slice_.log_files:
-            yield from _log_file(table, log, deep)
+            yield from _log_file(table, slice_, log, deep)
 
 
 def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableFinding]:
     try:
-        reader = BaseFileReader(table.storage, base.path, verified=deep)
+        reader = BaseFileReader(table.storage, base.path)
         if deep:
             reader.read_through()
     except LabError as exc:
@@ -64,6 +71,18 @@ def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableF
         yield Kind.BLOOM_MISSING.at(base.path, f"its footer has no {BLOOM_KEY}")
     elif deep:
         yield from _bloom(base.path, reader)
+    if deep:
+        yield from _written_as_another(base.path, reader)
+
+
+def _written_as_another(path: str, reader: BaseFileReader) -> Iterator[TableFinding]:
+    """A base file that stands in the place of another, such as an older one of its group."""
+    if FILE_NAME not in reader.schema.names:
+        return
+    named = pc.unique(reader.read([FILE_NAME]).column(0)).to_pylist()
+    written = BaseFileName.parse(named[0] or "") if len(named) == 1 else None
+    if written is not None and str(written) != path.rpartition("/")[2]:
+        yield Kind.FILE_ROWS_DIFFER.at(path, f"its rows were written to {written}")
 
 
 def _bloom(path: str, reader: BaseFileReader) -> Iterator[TableFinding]:
@@ -104,7 +123,9 @@ def _types(
             yield Kind.ORDERING_TYPE.at(name, f"the ordering field is a {found.type}")
 
 
-def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[TableFinding]:
+def _log_file(
+    table: Inspection, slice_: FileSlice, log: LogFile, deep: bool
+) -> Iterator[TableFinding]:
     try:
         content = table.storage.open_input(log.path).read_buffer()
     except LabError as exc:
@@ -123,10 +144,12 @@ def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[TableFind
             yield Kind.LOG_DAMAGED.at(
                 where, f"it is of instant {block.instant}, and its file of {log.instant}"
             )
-        yield from _block(table, where, block, deep)
+        yield from _block(table, slice_, where, block, deep)
 
 
-def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[TableFinding]:
+def _block(
+    table: Inspection, slice_: FileSlice, where: str, block: LogBlock, deep: bool
+) -> Iterator[TableFinding]:
     ordering = () if table.config is None else table.config.ordering_fields
     if block.type == BlockType.COMMAND:
         return
@@ -145,9 +168,31 @@ def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterat
         elif deep and block.type == BlockType.AVRO_DATA:
             decode_avro(block.content, block.header.get(Header.SCHEMA, ""), where)
         elif deep:
-            decode_deletes(block.content, (), where)
+            keys = decode_deletes(block.content, (), where).keys
+            # the rows of other blocks are looked at when they are merged
+            if wrong := wrong_buckets(table, slice_, keys):
+                yield Kind.BUCKET_WRONG.at(
+                    where, f"{wrong} deleted keys do not hash to the bucket of its file group"
+                )
     except LabError as exc:
         yield Kind.LOG_DAMAGED.at(where, exc.message)
+
+
+def wrong_buckets(table: Inspection, slice_: FileSlice, keys: pa.Array) -> int:
+    """Number of keys that belong to another file group by the table's own bucket index."""
+    config = table.config
+    if config is None:
+        return 0
+    key_fields, hash_fields = config.record_key_fields, config.bucket_fields
+    count = config.buckets_of(slice_.partition_path)
+    if count is not None and slice_.file_id[:8].isdigit():
+        found = bucket_ids(keys, key_fields, hash_fields, count)
+        return int((found != int(slice_.file_id[:8])).sum())
+    ring = table.rings.get(slice_.partition_path)
+    number = None if ring is None else ring.number_of(slice_.file_id)
+    if ring is None or number is None:
+        return 0
+    return int((ring.nodes_of(keys, key_fields, hash_fields) != number).sum())
 
 
 class RowCheck:
@@ -210,7 +255,7 @@ class RowCheck:
                 null_ordering[name] += values_at(batch, name).null_count
             for name in null_elements:
                 null_elements[name] += batch.column(name).flatten().null_count
-            wrong_bucket += self._wrong_buckets(config, slice_, keys)
+            wrong_bucket += wrong_buckets(self._table, slice_, keys)
         where = slice_.paths[0]
         if null_keys:
             yield Kind.KEY_NULL.at(where, f"{null_keys} rows have no record key")
@@ -231,19 +276,6 @@ class RowCheck:
                 yield Kind.NULL_LIST_ELEMENT.at(
                     f"{where}: {name}", f"{nulls} list elements are null"
                 )
-
-    def _wrong_buckets(self, config: TableConfig, slice_: FileSlice, keys: pa.Array) -> int:
-        """Number of keys that belong to another file group by the table's own bucket index."""
-        key_fields, hash_fields = config.record_key_fields, config.bucket_fields
-        count = config.buckets_of(slice_.partition_path)
-        if count is not None and slice_.file_id[:8].isdigit():
-            found = bucket_ids(keys, key_fields, hash_fields, count)
-            return int((found != int(slice_.file_id[:8])).sum())
-        ring = self._table.rings.get(slice_.partition_path)
-        number = None if ring is None else ring.number_of(slice_.file_id)
-        if ring is None or number is None:
-            return 0
-        return int((ring.nodes_of(keys, key_fields, hash_fields) != number).sum())
 
     def _lists(self) -> list[str]:
         return [f.name for f in self._schema if pa.types.is_list(f.type)]

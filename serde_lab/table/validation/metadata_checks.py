@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 
 from serde_lab.table.config import PROPERTIES_PATH, VERSIONS_READ
+from serde_lab.table.config_properties import CHECKSUM
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.data_files import list_markers
 from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
@@ -22,6 +23,7 @@ _REQUIRED = {
     "hoodie.table.version": "Apache Hudi takes the table for an old one",
     "hoodie.timeline.layout.version": "Apache Hudi finds no table",
     _KEYS: "upserts by Apache Hudi fail",
+    CHECKSUM: "other properties may be missing, too",
 }
 
 
@@ -29,7 +31,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
     if table.is_cut:
         yield Kind.PROPERTY_MISSING.at(
-            PROPERTIES_PATH, "its last line is cut off, and properties may be missing"
+            PROPERTIES_PATH, "its last line has no end, so that properties may be missing"
         )
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
@@ -37,7 +39,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
     yield from _partition_fields(table)
     yield from _merge_mode(table)
     yield from _versions(table)
-    stated = properties.get("hoodie.table.checksum")
+    stated = properties.get(CHECKSUM)
     if stated is not None and properties.get("hoodie.table.name"):
         expected = table_checksum(
             properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
@@ -45,7 +47,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
         if stated != str(expected):
             yield Kind.CHECKSUM_WRONG.at(
                 PROPERTIES_PATH,
-                f"hoodie.table.checksum is {stated}, database and table name give {expected}",
+                f"{CHECKSUM} is {stated}, database and table name give {expected}",
             )
     yield from _stale_crc(table)
 
@@ -141,7 +143,7 @@ _OLD_NAME = re.compile(r"^\d{14,17}\.(commit|deltacommit|replacecommit)$")
 
 
 def check_timeline(table: Inspection) -> Iterator[TableFinding]:
-    commits = table.commits
+    commits, _ = table.commits, table.history
     for path, why in table.unreadable.items():
         yield Kind.COMMIT_UNREADABLE.at(path, why)
     yield from _misnamed(table)
