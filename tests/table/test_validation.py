@@ -18,6 +18,7 @@ from serde_lab.errors import LabError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat
+from serde_lab.table.index.bucket_index import bucket_ids
 from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import create_initial, metadata_path
 from serde_lab.table.index.index_kind import INITIAL_INSTANT
@@ -95,6 +96,16 @@ def mor(storage: Storage) -> PlainWriter:
     return writer
 
 
+def two_buckets(storage: Storage) -> PlainWriter:
+    """All keys are of the first bucket."""
+    config = replace(MOR, bucket_count=2)
+    keys = pa.array([f"k{number}" for number in range(9)])
+    first = keys.filter(pa.array(bucket_ids(keys, ("id",), ("id",), 2) == 0)).to_pylist()
+    writer = PlainWriter(storage, config, SMALL)
+    writer.upsert([row(key, 1) for key in first])
+    return writer
+
+
 def partitioned(storage: Storage) -> PlainWriter:
     writer = PlainWriter(storage, PARTITIONED, SMALL)
     writer.upsert([row("a", 1, "p"), row("b", 1, "q")])
@@ -134,8 +145,9 @@ def test_nothing_is_found_on_sound_tables(
         }
 
 
-def test_nothing_is_found_after_services(local: Storage) -> None:
-    writer = mor(local)
+def archived(storage: Storage) -> PlainWriter:
+    """A compaction is in the history, and logs that are newer on the timeline."""
+    writer = mor(storage)
     schema = CommitMetadata.from_bytes(
         writer.table.timeline().read(writer.table.timeline().completed()[0]), "f"
     ).extra_metadata["schema"]
@@ -147,6 +159,11 @@ def test_nothing_is_found_after_services(local: Storage) -> None:
         LogAppender(writer).rows(row("a", ts)).commit()
     assert clean(writer.table, 3) is not None
     assert archive(writer.table, 2, 3) is not None
+    return writer
+
+
+def test_nothing_is_found_after_services(local: Storage) -> None:
+    archived(local)
     diagnosis = validate_table(local, deep=True, readers={"hudi-rs": counted})
     assert diagnosis.findings == ()
     assert diagnosis.rows == {"serde_lab": 3, "hudi-rs": 3}
@@ -347,6 +364,50 @@ def _(writer: PlainWriter) -> None:
 @damage("file-missing", cow)
 def _(writer: PlainWriter) -> None:
     writer.storage.delete(newest(writer))
+
+
+@damage("file-missing", archived)
+def _(writer: PlainWriter) -> None:
+    """Only the history says that there was one."""
+    writer.storage.delete(newest(writer))
+
+
+@damage("commit-unreadable", archived)
+def _(writer: PlainWriter) -> None:
+    folder = writer.table.timeline().history_folder
+    (path,) = (f.path for f in writer.storage.list_files(folder) if f.name.endswith(".parquet"))
+    writer.storage.replace(path, writer.storage.get(path)[:-1])
+
+
+@damage("commit-unreadable", archived)
+def _(writer: PlainWriter) -> None:
+    path = f"{writer.table.timeline().history_folder}/manifest_1"
+    text = writer.storage.get(path)
+    writer.storage.replace(path, text.replace(b"fileName", b"filename"))
+
+
+@damage("unsupported-table", cow)
+def _(writer: PlainWriter) -> None:
+    """No type that the table's columns could have."""
+    done = writer.table.timeline().completed()[-1]
+    path = writer.table.timeline().path(done)
+    text = writer.storage.get(path)
+    writer.storage.replace(path, text.replace(b'"string"', b'"strinG"'))
+
+
+@damage("file-rows-differ", cow)
+def _(writer: PlainWriter) -> None:
+    """The base file before has as many rows."""
+    older = min(base.path for base in writer.table.view().files.base_files)
+    now = newest(writer)
+    assert older != now
+    writer.storage.replace(now, writer.storage.get(older))
+
+
+@damage("bucket-wrong", two_buckets)
+def _(writer: PlainWriter) -> None:
+    """A block of another bucket's deletes, as if two logs had changed places."""
+    LogAppender(writer).deletes("elsewhere").commit()
 
 
 @damage("file-missing", mor)
@@ -652,7 +713,7 @@ def test_a_damage_is_found_by_its_name(
 
 def test_every_finding_has_a_damaged_table() -> None:
     """Apart from those that need another reader, or a table that is not ours to read."""
-    elsewhere = {"readers-disagree", "rows-unreadable", "unsupported-table"}
+    elsewhere = {"readers-disagree", "rows-unreadable"}
     assert {name for name, _, _ in DAMAGES} == CATALOGUE.keys() - elsewhere
 
 

@@ -7,7 +7,7 @@ data file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import CommitMetadata
 from serde_lab.table.validation.data_checks import RowCheck, check_contents
 from serde_lab.table.validation.finding import Kind, Severity, TableFinding
 from serde_lab.table.validation.inspection import Inspection
@@ -70,12 +71,15 @@ def validate_table(
         *check_properties(table),
         *check_timeline(table),
         *check_files(table),
+        *(check_archived(table) if deep else ()),
         *check_contents(table, deep),
     ]
     rows: dict[str, int] = {}
     if table.refusal is not None and not any(f.severity is Severity.ROWS for f in findings):
         findings.append(Kind.UNSUPPORTED_TABLE.at(PROPERTIES_PATH, table.refusal))
-    schema = _schema(table)
+    schema, why = _schema(table)
+    if why:
+        findings.append(Kind.UNSUPPORTED_TABLE.at(".", f"its columns cannot be read: {why}"))
     if deep and schema is not None:
         check = RowCheck(table, schema)
         findings += check.check()
@@ -87,20 +91,21 @@ def validate_table(
     return Diagnosis(storage.url, deep, tuple(findings), rows)
 
 
-def _schema(table: Inspection) -> pa.Schema | None:
-    """The table's data columns, from its commits or else from the newest readable base file."""
+def _schema(table: Inspection) -> tuple[pa.Schema | None, str]:
+    """The table's data columns, from its commits or else from the newest readable base file; and why they
+    cannot be read from its commits, "" if they can."""
     if table.config is None or table.view is None:
-        return None
+        return None, ""
     try:
-        return HoodieTable(table.storage, table.config).data_schema()
-    except LabError:
-        pass
+        return HoodieTable(table.storage, table.config).data_schema(), ""
+    except LabError as exc:
+        why = exc.message
     for base in sorted(table.view.latest_base_files(), reverse=True):
         try:
-            return data_schema(BaseFileReader(table.storage, base.path).schema)
+            return data_schema(BaseFileReader(table.storage, base.path).schema), why
         except LabError:
             continue
-    return None
+    return None, why
 
 
 def _ask(
@@ -122,7 +127,8 @@ def _ask(
 def check_files(table: Inspection) -> Iterator[TableFinding]:
     yield from _partitions(table)
     yield from _uncommitted(table)
-    yield from _committed(table)
+    commits = {instant.time: metadata for instant, metadata in table.commits.items()}
+    yield from _committed(table, commits, table.replaced.keys())
     yield from _replaced(table)
     yield from _doubled(table)
     yield from _stray(table)
@@ -154,7 +160,19 @@ def _uncommitted(table: Inspection) -> Iterator[TableFinding]:
             )
 
 
-def _committed(table: Inspection) -> Iterator[TableFinding]:
+def check_archived(table: Inspection) -> Iterator[TableFinding]:
+    """The files of archived commits, whose metadata is read from the history."""
+    before = set(table.unreadable)
+    archived = table.archived()
+    for where in table.unreadable.keys() - before:
+        yield Kind.COMMIT_UNREADABLE.at(where, table.unreadable[where])
+    replaced = {group for one in archived.values() for group in one.replaced_file_groups}
+    yield from _committed(table, archived, replaced | table.replaced.keys())
+
+
+def _committed(
+    table: Inspection, commits: Mapping[str, CommitMetadata], replaced: Set[tuple[str, str]]
+) -> Iterator[TableFinding]:
     """Files that a commit names and its readers still need, but that are missing or differ in size."""
     sizes = {file.path: file.size_bytes for file in table.files.data_files}
     # files of formats that this project does not know exist all the same
@@ -164,7 +182,7 @@ def _committed(table: Inspection) -> Iterator[TableFinding]:
         if table.visibility.completion_of(base.instant) is not None:
             group = (base.partition_path, base.file_id)
             newest_base[group] = max(newest_base[group], base.instant)
-    for instant, metadata in table.commits.items():
+    for time, metadata in commits.items():
         for stat in metadata.write_stats:
             group = (stat.partitionPath, stat.fileId)
             size = sizes.get(stat.path)
@@ -172,12 +190,12 @@ def _committed(table: Inspection) -> Iterator[TableFinding]:
                 if stat.fileSizeInBytes and size != stat.fileSizeInBytes:
                     yield Kind.FILE_SIZE_DIFFERS.at(
                         stat.path,
-                        f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
+                        f"it has {size} bytes; instant {time} wrote {stat.fileSizeInBytes}",
                     )
-            elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
+            elif stat.path and group not in replaced and newest_base[group] <= time:
                 # files older than the group's newest base file may have been cleaned
                 yield Kind.FILE_MISSING.at(
-                    stat.path, f"instant {instant.time} wrote {stat.numWrites} rows to it"
+                    stat.path, f"instant {time} wrote {stat.numWrites} rows to it"
                 )
 
 

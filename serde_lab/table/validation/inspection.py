@@ -41,7 +41,7 @@ class Inspection:
     refusal: str | None
     """Why there is no config, as a sentence."""
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Completed instant files that cannot be read: path -> why."""
+    """Completed instant files and parts of the history that cannot be read: path -> why."""
     unreadable_rings: dict[str, str] = field(default_factory=dict)
     """Partitions of consistent hashing without a ring: partition -> why."""
     is_cut: bool = False
@@ -119,8 +119,27 @@ class Inspection:
             return None if self.storage.list_folder(folder)[1] else set()
         try:
             return {time for time, _ in LsmTimeline(self.storage, folder).times()}
-        except LabError:
+        except LabError as exc:
+            self.unreadable[folder] = exc.message
             return None
+
+    def archived(self) -> dict[str, CommitMetadata]:
+        """The metadata of archived writes, by time; none if a restore may have undone some of them."""
+        if self.layout_version == 1 or not self.history:
+            return {}
+        folder = self.timeline.history_folder
+        instants = LsmTimeline(self.storage, folder).instants()
+        if "restore" in {one.action for one in self.instants} | {one.action for one in instants}:
+            return {}
+        found = {}
+        for one in instants:
+            if one.action in WRITE_ACTIONS and one.metadata:
+                where = f"{folder}: instant {one.time}"
+                try:
+                    found[one.time] = CommitMetadata.from_bytes(one.metadata, where)
+                except LabError as exc:
+                    self.unreadable[where] = exc.message
+        return found
 
     @cached_property
     def replaced(self) -> dict[tuple[str, str], str]:
