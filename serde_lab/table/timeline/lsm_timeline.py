@@ -223,9 +223,7 @@ class Undone:
             plan = read_single(content, timeline.path(requested)) if content else {}
             if saved := plan.get("savepointToRestoreTimestamp"):
                 spans.append((str(saved), one.time))
-        done = {
-            i.time: i.completion_time for i in known if i.is_completed and i.action in WRITE_ACTIONS
-        }
+        done = {i.time: i.completion_time for i in known if i.is_completed and i.is_write}
         if history is not None and spans:
             done = {**history.completions({saved for saved, _ in spans}), **done}
         return cls(tuple((saved, restored, done.get(saved) or saved) for saved, restored in spans))

@@ -11,12 +11,18 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.records.buffers import hash64
-from serde_lab.records.schema import PARTITION_PATH, RECORD_KEY, columns_of, find_field, values_at
+from serde_lab.records.schema import (
+    FILE_NAME,
+    PARTITION_PATH,
+    RECORD_KEY,
+    columns_of,
+    find_field,
+    values_at,
+)
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
-    FILE_NAME,
     BaseFileReader,
     data_schema,
 )

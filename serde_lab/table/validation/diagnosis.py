@@ -19,7 +19,7 @@ from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation.data_checks import RowCheck, check_contents
 from serde_lab.table.validation.finding import Kind, Severity, TableFinding
 from serde_lab.table.validation.inspection import Inspection

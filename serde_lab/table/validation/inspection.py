@@ -28,7 +28,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.timeline.lsm_timeline import LsmTimeline
-from serde_lab.table.timeline.timeline import Instant, Timeline
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 
 @dataclass
