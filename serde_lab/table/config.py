@@ -41,6 +41,8 @@ METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 _CHANGE_DATA = "hoodie.table.cdc.enabled"
 _EXTRACTOR = "hoodie.table.partition_extractor_class"
+_SLASHES = "hoodie.datasource.write.slash.separated.date.partitioning"
+_OF_SLASHES = "SlashEncodedDayPartitionValueExtractor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +246,23 @@ class TableConfig:
             raise TableError(
                 f"table {self.name} has {_CHANGE_DATA}=true, which the lab cannot write"
             )
-        slashed = self.extra.get(_EXTRACTOR, "").endswith("SlashEncodedDayPartitionValueExtractor")
-        if slashed and self.key_generator not in ("TIMESTAMP", "CUSTOM"):
-            raise TableError(
-                f"table {self.name} has {_EXTRACTOR}={self.extra[_EXTRACTOR]}: its days are folders such as"
-                " 2024/01/31, which the lab writes only by the key generator TIMESTAMP"
-            )
+        self._check_days()
+
+    def _check_days(self) -> None:
+        """Raises TableError if Apache Hudi would name a folder by text 2024/01/31 for 2024-01-31.
+
+        A table made by SQL states the option itself, any other only the extractor that the option implies.
+        """
+        stated = {_SLASHES: self.extra.get(_SLASHES, "").lower() == "true"}
+        if self.partition_kinds or self.key_generator != "CUSTOM":
+            # an extractor alone says nothing of fields whose kinds are not known
+            stated[_EXTRACTOR] = self.extra.get(_EXTRACTOR, "").endswith(_OF_SLASHES)
+        for key in stated:
+            if stated[key] and set(self.partition_fields) != set(self.time_fields):
+                raise TableError(
+                    f"table {self.name} has {key}={self.extra[key]}: its days are folders such as 2024/01/31,"
+                    " which the lab writes only by the key generator TIMESTAMP"
+                )
 
 
 def inferred_key_generator(config: TableConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from serde_lab.verify.readers import HudiRs
 from tests.differential.writers import conf_set
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.peers.lab_writer import LabWriter, lab_options, write_in_process
-from tests.peers.peer_tables import ALL_READERS, FIRST, SECOND, PeerTable
+from tests.peers.peer_tables import ALL_READERS, DELETE, FIRST, SECOND, PeerTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +101,51 @@ def test_refused_by_name_and_left_as_it_was(
         LabWriter(table).step(SECOND, **options)
     del table.commits[-1]  # nothing was written
     assert table.problems(judges) == []
+
+
+EXTRACTOR = "hoodie.datasource.hive_sync.partition_extractor_class"
+DAYS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "another extractor": ({}, {EXTRACTOR: "org.apache.hudi.hive.MultiPartKeysValueExtractor"}),
+    "hive style": ({"hive_style": True}, {}),
+    "merge on read": ({"hive_style": True, "index": "BUCKET", **MOR}, {}),
+    "custom": ({"partition": ("q:SIMPLE",)}, {}),
+    "custom, two fields": ({"partition": ("p:SIMPLE", "q:SIMPLE"), "hive_style": True}, {}),
+}
+
+
+@pytest.mark.parametrize("name", DAYS)
+def test_days_as_folders_are_seen_where_no_property_tells_of_them(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind, extra = DAYS[name]
+    table = HudiTable("t", ("k", "n"), ("o",), **({"index": "SIMPLE", "partition": ("q",)} | kind))
+    peer = PeerTable(hudi_session, tmp_path, table)
+    peer.by_hudi(FIRST, HudiWrite(extra=SLASHED | extra))
+    for step in (SECOND, DELETE):
+        with pytest.raises(TableError, match=r"2024/02/2[89].*', and a write would|2024/01/31"):
+            LabWriter(peer).step(step)
+
+
+def test_days_as_folders_of_a_table_that_sql_made(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """It states the option, and no extractor."""
+    (option,) = SLASHED
+    hudi_session.sql(
+        "create table days (id bigint, v bigint, day string) using hudi partitioned by (day)"
+        f" tblproperties(primaryKey = 'id', '{option}' = 'true') location '{tmp_path / 'table'}'"
+    )
+    hudi_session.conf.set("hoodie.metadata.enable", "false")
+    try:
+        hudi_session.sql("insert into days values (1, 1, '2024-01-31')")
+    finally:
+        hudi_session.conf.unset("hoodie.metadata.enable")
+    rows = pa.table({"id": [1], "v": [2], "day": ["2024-01-31"]})
+    (tmp_path / "rows").mkdir()
+    pq.write_table(rows, tmp_path / "rows" / "part-0.parquet")
+    options = {"hoodie.index.type": "SIMPLE"}
+    with pytest.raises(TableError, match=rf"{re.escape(option)}=true: its days are folders"):
+        write_in_process(str(tmp_path / "table"), tmp_path / "rows", options)
 
 
 BUCKETED = {

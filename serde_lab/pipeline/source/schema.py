@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.avro.schema import arrow_to_avro
-from serde_lab.errors import SchemaError, TableError
+from serde_lab.errors import DataError, SchemaError, TableError
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.records.conversion import evolved, is_wider, left_out
 from serde_lab.records.keys import KeyGenerator
@@ -286,8 +288,9 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
     write would not find them.
 
     Looks only where writers of Apache Hudi are known to differ: some left out the name of a single field
-    under COMPLEX (HUDI-7001), and where Hudi writes Spark's rows, timestamps and binary values get another
-    text than where it writes Avro records. The first rows of a few file slices are compared.
+    under COMPLEX (HUDI-7001); where Hudi writes Spark's rows, timestamps and binary values get another text
+    than where it writes Avro records; and some of its tables do not store what names their folders. The first
+    rows of a few file slices are compared.
     """
     config, data = table.config, keys.schema.data
     lone = len(config.record_key_fields) == 1 and not config.bare_keys and not config.index_type
@@ -297,7 +300,8 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
             f" {config.record_key_fields[0]!r}, as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be"
             " found"
         )
-    in_path = any(_has_two_texts(data, name) for name in keys.folders_by_text)
+    by_hudi = bool(config.partition_fields) and not (config.index_type or config.is_keyless)
+    in_path = by_hudi or any(_has_two_texts(data, name) for name in keys.folders_by_text)
     makers = {}
     if lone or in_path or any(_has_two_texts(data, name) for name in keys.schema.record_key):
         makers[RECORD_KEY] = keys.record_keys
@@ -309,13 +313,13 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
     if not makers:
         return
     plan = plan_snapshot(table, columns=[*makers, *keys.identity.names])
-    for slice_ in _oldest_and_newest(plan.slices):
-        rows = next(plan.batches(slice_), None)
-        if rows is not None:
+    for slice_ in _telling(plan.slices):
+        where = table.storage.describe(slice_.paths[0])
+        for rows in islice(plan.batches(slice_), 1):
             for column, make in makers.items():
-                _check_same(
-                    rows.column(column), make(rows), table.storage.describe(slice_.paths[0])
-                )
+                # no write looks for a value that none may have, such as a folder's with a slash
+                with suppress(DataError):
+                    _check_same(rows.column(column), make(rows), where)
 
 
 def _has_two_texts(data: pa.Schema, name: str) -> bool:
@@ -323,10 +327,13 @@ def _has_two_texts(data: pa.Schema, name: str) -> bool:
     return pa.types.is_timestamp(kind) or pa.types.is_binary(kind)
 
 
-def _oldest_and_newest(slices: Sequence[FileSlice]) -> list[FileSlice]:
-    """A few slices, by the time of their base files: releases and settings change with time."""
+def _telling(slices: Sequence[FileSlice]) -> list[FileSlice]:
+    """A few slices: the oldest and the newest, since releases and settings change with time, and one of the
+    deepest folder, whose name may have been taken apart.
+    """
     by_time = sorted(slices, key=lambda slice_: (slice_.base_instant, slice_.file_id))
-    return [*by_time[:_SAMPLED], *by_time[_SAMPLED:][-_SAMPLED:]]
+    deepest = sorted(slices, key=lambda slice_: slice_.partition_path.count("/"))[-1:]
+    return [*by_time[:_SAMPLED], *by_time[_SAMPLED:][-_SAMPLED:], *deepest]
 
 
 def _check_same(stored: pa.Array, made: pa.Array, where: str) -> None:
