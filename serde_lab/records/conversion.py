@@ -29,8 +29,8 @@ record type (`tests/peers/test_keys_of_hudi.py` compares with it):
 | binary                 | its bytes as lower-case hexadecimal digits                            |
 | float, double          | 1.0, 1.0E10, NaN: as few digits as identify it, as in Java 19         |
 
-Before Java 19 a few floats and doubles, such as 2E23, had more digits; others, such as 2^-44, ended in
-another digit.
+Before Java 19 some floats and doubles, such as 2E23, had more digits; others, such as 2^-44, ended in
+another digit. `varies_with_java` knows where.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -110,6 +111,18 @@ def _float_text(values: pa.Array) -> pa.StringArray:
     text = pc.if_else(pc.is_nan(values), "NaN", text)
     infinite = pc.if_else(pc.greater(values, 0), "Infinity", "-Infinity")
     return pc.if_else(pc.is_inf(values), infinite, text)
+
+
+def varies_with_java(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a float or double may have another text before Java 19, shape (rows,).
+
+    These are integers beyond those that the type holds one by one, and very small powers of two. Source: the
+    texts that Java 17 gave to 20 million values, and to all powers of two.
+    """
+    size = np.abs(values.to_numpy(zero_copy_only=False))
+    one_by_one = 2**24 if pa.types.is_float32(values.type) else 2**53
+    power_of_two = np.frexp(size)[0] == 0.5
+    return np.where(size < 1e-7, power_of_two, np.isfinite(size) & (size >= one_by_one))
 
 
 def _two_digits(text: pa.StringArray, values: pa.Array, size: pa.Array) -> pa.StringArray:

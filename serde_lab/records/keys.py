@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError, OptionError, SchemaError
-from serde_lab.records.conversion import has_text, java_text
+from serde_lab.records.conversion import has_text, java_text, varies_with_java
 from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import DELETE, INSERT, RecordSchema, columns_of, type_at, values_at
 
@@ -119,13 +119,13 @@ class KeyGenerator:
     def record_keys(self, data: pa.RecordBatch) -> pa.StringArray:
         """Record keys, one per row.
 
-        Raises DataError if all key fields of a row are null or empty, or if one of several key fields is
-        in a struct that is null.
+        Raises DataError if all key fields of a row are null or empty, if one of several key fields is in a
+        struct that is null, or for a number whose text varies with Java.
         """
         fields = self.schema.record_key
         if not self.complex:
             (name,) = fields
-            values = java_text(values_at(data, name))
+            values = _text_of("record key", name, values_at(data, name))
             bad = values.null_count + pc.sum(pc.equal(values, ""), min_count=0).as_py()
             if bad:
                 raise DataError(f"record key column {name!r} is null or empty in {bad} rows")
@@ -136,7 +136,7 @@ class KeyGenerator:
         for position, name in enumerate(fields):
             _check_struct(data, name)
             given = values_at(data, name)
-            values = java_text(given)
+            values = _text_of("record key", name, given)
             if values.null_count or not pa.types.is_integer(given.type):
                 empty = pc.fill_null(pc.equal(values, ""), False)
                 absent = pc.or_(values.is_null(), empty)
@@ -159,7 +159,7 @@ class KeyGenerator:
         segments: list[pa.Array] = []
         for name, rule in self._partition_rules():
             values = values_at(data, name)
-            texts = java_text(values) if rule is None else rule.folders(values)
+            texts = rule.folders(values) if rule else _text_of("partition", name, values)
             encoded = texts.dictionary_encode()
             # few distinct values: escape each of them once
             distinct = [*encoded.dictionary.to_pylist(), None]
@@ -255,6 +255,20 @@ def auto_keys(place: RowPlace, rows: int) -> pa.StringArray:
 def escape(text: str) -> str:
     """PartitionPathEncodeUtils.escapePathName: %XX for the characters that paths cannot contain."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def _text_of(role: str, name: str, values: pa.Array) -> pa.StringArray:
+    """The values' text. Raises DataError if one has another text where Apache Hudi runs on another Java."""
+    if pa.types.is_floating(values.type):
+        varying = np.flatnonzero(varies_with_java(values))
+        if len(varying):
+            found = values[int(varying[0])].as_py()
+            raise DataError(
+                f"{role} column {name!r} holds {found!r}, whose text differs between versions of Java: Apache"
+                " Hudi could miss the row",
+                hint="cast the column to a decimal",
+            )
+    return java_text(values)
 
 
 def _check_struct(data: pa.RecordBatch, path: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,7 +53,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
         pa.decimal128(20, 10),
         [Decimal(v) for v in ("0.0000000001", "0.000001", "0")] + [None],
     ),
-    "single": (pa.float32(), [0.1, 1e10, float("nan"), None]),
+    "single": (pa.float32(), [0.1, 1e7, float("nan"), None]),
     "double": (pa.float64(), [-1.5e-7, 9999999.0, float("-inf"), None]),
     "moment": (pa.timestamp("us", "UTC"), [MOMENT, BEFORE, MOMENT, None]),
     "clock": (
@@ -65,6 +66,54 @@ ROWS = pa.table(
     {name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()}
     | {"id": pa.array(range(4), pa.int64())}
 )
+
+
+def _number(random: Random, most: float) -> float:
+    digits = round(random.uniform(-1, 1) * 10 ** random.randint(0, 7), random.randint(0, 5))
+    power_of_two = 2.0 ** random.randint(-60, 60)
+    return random.choice(
+        [digits, float(random.randrange(10**17)), 10 ** random.uniform(-most, most), power_of_two]
+    )
+
+
+def _text(random: Random) -> str:
+    known = [
+        "__null__",
+        "__empty__",
+        "default",
+        ":",
+        "a:1,id:2",
+        "e\u0301",
+        "\u00a0",
+        " ",
+        "\U0010ffff",
+    ]
+    spans = [(1, 0x7F), (0x80, 0x2FF), (0x2000, 0xD7FF), (0xE000, 0x10FFFF)]
+    drawn = (chr(random.randint(*random.choice(spans))) for _ in range(random.randint(1, 6)))
+    return random.choice([random.choice(known), "".join(drawn)])
+
+
+def _decimal(random: Random, digits: int, scale: int) -> Decimal:
+    most = 10 ** random.randint(1, digits) - 1
+    return Decimal(random.randint(-most, most)).scaleb(-scale)
+
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+DRAWN: dict[pa.DataType, Callable[[Random], Any]] = {
+    pa.string(): _text,
+    pa.int8(): lambda random: random.randint(-128, 127),
+    pa.int64(): lambda random: random.getrandbits(64) - 2**63,
+    pa.float32(): lambda random: _number(random, 37),
+    pa.float64(): lambda random: _number(random, 300),
+    pa.date32(): lambda random: dt.date.fromordinal(random.randint(1, 3_652_059)),
+    pa.timestamp("us", "UTC"): lambda random: (
+        EPOCH + dt.timedelta(microseconds=random.randint(-(10**15), 10**15))
+    ),
+    pa.decimal128(28, 18): lambda random: _decimal(random, 28, 18),
+    pa.decimal128(9, 7): lambda random: _decimal(random, 9, 7),
+    pa.decimal128(28, 0): lambda random: _decimal(random, 28, 0),
+    pa.binary(): lambda random: random.randbytes(random.randint(0, 9)),
+}
 
 
 @dataclass
@@ -151,6 +200,30 @@ def test_every_type_as_key_and_as_partition(name: str, style: str, keys: HudiKey
             # Hudi makes folders in folders of such a value, and unprintable names, or fails
             with pytest.raises(DataError, match=r"not a single folder name|before a colon"):
                 maker.partition_paths(batch)
+
+
+@pytest.mark.parametrize("kind", DRAWN, ids=str)
+def test_drawn_values_of_every_type(kind: pa.DataType, hudi_session: SparkSession) -> None:
+    random = Random(str(kind))
+    values = [DRAWN[kind](random) for _ in range(400)]
+    rows = pa.table({"x": pa.array(values, kind), "id": pa.array(range(len(values)), pa.int64())})
+    hudi = HudiKeys(hudi_session, rows)
+    escaped = {"hoodie.datasource.write.partitionpath.urlencode": "true"}
+    several = hudi.generator("Complex", "x,id", "", {})
+    one = hudi.generator("Simple", "id", "x", escaped)
+    keys_of, _, _ = readings(rows, ("x", "id"), ())
+    paths_of, _, batch = readings(rows, ("id",), ("x",), url_encode=True)
+    refused = 0
+    for number, record in enumerate(hudi.records):
+        row = batch.slice(number, 1)
+        try:
+            made = keys_of.record_keys(row).to_pylist() + paths_of.partition_paths(row).to_pylist()
+        except DataError:
+            assert pa.types.is_floating(kind)
+            refused += 1
+            continue
+        assert made == [several.getRecordKey(record), one.getPartitionPath(record)], values[number]
+    assert refused < len(values) / 2
 
 
 @pytest.mark.parametrize("name", COLUMNS)

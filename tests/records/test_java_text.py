@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from serde_lab.records.conversion import java_text
+from serde_lab.errors import DataError
+from serde_lab.records.conversion import java_text, varies_with_java
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.schema import RecordSchema
 from serde_lab.verify.key_text import text_of
 
 
@@ -38,3 +42,35 @@ def test_years_beyond_four_digits_have_a_sign() -> None:
     assert java_text(values.slice(1)).to_pylist() == written[1:]
     # what a writer is judged by reads them alike
     assert text_of(pa.table({"d": values}), "d").to_pylist() == written
+
+
+IN_JAVA_17 = {
+    pa.float64(): {
+        2e23: "1.9999999999999998E23",
+        2.427018673716237e17: "2.42701867371623712E17",
+        1e-323: "9.9E-324",
+        2.0**-44: "5.684341886080802E-14",
+        2.0**53: "9.007199254740992E15",
+    },
+    pa.float32(): {
+        78371312.0: "7.8371312E7",
+        673492893696.0: "6.7349289E11",
+        2.0**-27: "7.4505806E-9",
+    },
+}
+PLAIN = [0.0, -0.0, 1e-3, 9e-4, 1e7, 2.0**-10, 16777215.0, float("inf"), float("nan"), None]
+
+
+@pytest.mark.parametrize("kind", IN_JAVA_17, ids=str)
+def test_numbers_that_java_writes_in_two_ways_are_no_keys_and_no_folders(kind: pa.DataType) -> None:
+    plain = pa.array(PLAIN, kind)
+    assert not varies_with_java(plain).any()
+    for value in IN_JAVA_17[kind]:
+        rows = pa.record_batch({"x": pa.array([1.5, None, -value], kind), "id": [1, 2, 3]})
+        assert varies_with_java(rows.column("x")).tolist() == [False, False, True]
+        alone = KeyGenerator(RecordSchema(rows.schema, ("id",), ("x",)))
+        several = KeyGenerator(RecordSchema(rows.schema, ("x", "id"), ()))
+        for make in (alone.partition_paths, several.record_keys):
+            make(rows.slice(0, 2))
+            with pytest.raises(DataError, match=r"'x' holds -.*differs between versions of Java"):
+                make(rows)
