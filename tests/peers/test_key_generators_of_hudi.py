@@ -223,7 +223,8 @@ def test_drawn_values_of_every_type(kind: pa.DataType, hudi_session: SparkSessio
             refused += 1
             continue
         assert made == [several.getRecordKey(record), one.getPartitionPath(record)], values[number]
-    assert refused < len(values) / 2
+    # of floats most are beyond the integers that they hold one by one
+    assert refused < 0.7 * len(values)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
