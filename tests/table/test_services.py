@@ -17,7 +17,7 @@ from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.config import TableConfig
-from serde_lab.table.services.cleaning import clean
+from serde_lab.table.services.cleaning import clean, finish_pending_cleans
 from serde_lab.table.services.compaction import (
     CompactionPlan,
     compact_slice,
@@ -233,15 +233,39 @@ def test_cleaning_keeps_what_a_savepoint_lists(local: Storage) -> None:
     assert listed.startswith("p/")
     quick = writer.upsert([at("q", 2)])
     writer.complete(slow, stats)
-    files = {"partitionPath": "p", "savepointDataFile": [listed.rpartition("/")[2]]}
-    content = write_single(_SAVEPOINT, {"partitionMetadata": {"p": files}})
-    timeline = writer.table.timeline()
-    savepoint = replace(quick, action="savepoint", state="requested", completion_time=None)
-    timeline.create_completed(timeline.create_inflight(savepoint), content)
+    save(writer, quick, listed)
     for ts in (3, 4):
         writer.upsert([at("p", ts), at("q", ts)])
     clean(writer.table, 1)
     assert local.exists(listed)
+
+
+def test_a_clean_that_died_leaves_what_a_savepoint_lists_since(local: Storage) -> None:
+    """Apache Hudi makes savepoints of earlier commits, too, and knows completed cleans alone."""
+    writer = two_partitions(local)
+    first = writer.table.timeline().completed()[0]
+    listed = [base.path for base in writer.table.view().latest_base_files()]
+    for ts in (2, 3):
+        writer.upsert([at("p", ts), at("q", ts)])
+    planned = survives(lambda: clean(dying(writer.table, 2), 1))
+    assert not planned
+    assert [i.action for i in writer.table.timeline().pending()] == ["clean"]
+    save(writer, first, listed[0])
+    finish_pending_cleans(writer.table)
+    assert [local.exists(path) for path in listed] == [True, False]
+
+
+def save(writer: PlainWriter, commit: Instant, *listed: str) -> None:
+    """Make a savepoint of `commit`, as Apache Hudi does, that lists these files."""
+    files: dict[str, dict[str, Any]] = {}
+    for path in listed:
+        folder, _, name = path.rpartition("/")
+        one = files.setdefault(folder, {"partitionPath": folder, "savepointDataFile": []})
+        one["savepointDataFile"].append(name)
+    timeline = writer.table.timeline()
+    savepoint = replace(commit, action="savepoint", state="requested", completion_time=None)
+    content = write_single(_SAVEPOINT, {"partitionMetadata": files})
+    timeline.create_completed(timeline.create_inflight(savepoint), content)
 
 
 _SAVEPOINT = {
@@ -270,7 +294,9 @@ _SAVEPOINT = {
 """Those fields of Hudi's schema that name the files."""
 
 
-def test_archiving_leaves_the_write_that_states_the_columns(local: Storage) -> None:
+@pytest.mark.parametrize("saved", [False, True])
+def test_archiving_leaves_the_write_that_states_the_columns(saved: bool, local: Storage) -> None:
+    """Where a savepoint is, of the writes up to it, too: a restore takes away what came later."""
     writer = two_partitions(local)
     wide = PlainWriter(local, writer.config, SMALL.append(pa.field("more", pa.int64())))
     states = wide.upsert([{**at("q", 9), "more": 7}])
@@ -282,11 +308,16 @@ def test_archiving_leaves_the_write_that_states_the_columns(local: Storage) -> N
     schema = writer.table.data_schema()
     assert schema is not None
     assert "more" in schema.names
+    if saved:
+        save(writer, timeline.completed()[-1])
+        for ts in range(7, 12):
+            wide.upsert([{**at("q", ts), "more": ts}])
     archived = archive(writer.table, 2, 3)
     assert archived is not None
     assert states.time not in {one.time for one in archived.instants}
     assert writer.table.data_schema() == schema
-    assert without_meta(our_rows(writer.table))[1] == {**at("q", 9), "more": 7}
+    last = {**at("q", 11), "more": 11} if saved else {**at("q", 9), "more": 7}
+    assert without_meta(our_rows(writer.table))[1] == last
 
 
 def test_cleaning_takes_the_logs_of_compacted_slices(local: Storage) -> None:

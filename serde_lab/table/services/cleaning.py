@@ -191,7 +191,10 @@ def _execute(table: HoodieTable, inflight: Instant) -> Cleaned:
     plan = read_single(timeline.read(replace(inflight, state="requested")), where)
     partitions: dict[str, dict[str, Any]] = {}
     deleted: list[str] = []
-    for partition, paths in sorted(_planned(plan, where).items()):
+    # a savepoint may have been made since the clean was planned
+    saved = _saved(table, timeline.instants())
+    for partition, planned in sorted(_planned(plan, where).items()):
+        paths = [path for path in planned if path not in saved]
         for path in paths:
             table.storage.delete(path)
             deleted.append(path)
