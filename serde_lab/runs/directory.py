@@ -170,11 +170,10 @@ def resolve_run(name: str, results: Path) -> Path:
             raise RunError(f"{name} is no run: it has no {RUN_FILE}")
         return path
     entries = list_runs(results)
-    readable = [entry for entry in entries if entry.header is not None]
-    meant = readable if name == LATEST else [e for e in readable if e.scenario == name]
+    # a damaged run may be meant, too: loading it then reports the damage
+    meant = entries if name == LATEST else [e for e in entries if e.scenario == name]
     if meant:
         return meant[-1].path
-    # a damaged run may be named by its id: loading it then reports the damage
     meant = [e for e in entries if e.run == name] or [e for e in entries if e.run.startswith(name)]
     if len(meant) == 1:
         return meant[0].path

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import RunError
-from serde_lab.runs.directory import list_runs, resolve_run
+from serde_lab.runs.directory import list_runs, load_run, resolve_run
 from serde_lab.runs.writer import RunWriter
 from tests.runs.made_up_runs import header
 
@@ -29,15 +29,21 @@ def test_runs_are_listed_oldest_first(results: Path) -> None:
     ]
 
 
-def test_a_damaged_run_is_listed_with_its_problem_and_is_nobodys_latest(results: Path) -> None:
+def test_a_damaged_run_is_listed_with_its_problem_and_no_older_one_takes_its_place(
+    results: Path,
+) -> None:
+    """A gate would pass on the older run."""
     damaged = results / "smoke" / "20260109T000000Z"
     damaged.mkdir()
     (damaged / "run.json").write_text("{")
     entry = list_runs(results)[-1]
     assert (entry.header, entry.scenario) == (None, "smoke")
     assert "cannot be read" in (entry.problem or "")
-    assert resolve_run("latest", results).name == "20260103T000000Z"
-    assert resolve_run("20260109T000000Z", results) == damaged
+    for name in ("latest", "smoke", "20260109T000000Z"):
+        assert resolve_run(name, results) == damaged
+        with pytest.raises(RunError, match="cannot be read"):
+            load_run(resolve_run(name, results))
+    assert resolve_run("ladder", results).name == "20260103T000000Z"
 
 
 @pytest.mark.parametrize(
