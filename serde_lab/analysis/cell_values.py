@@ -6,10 +6,10 @@ Also medians and percentiles of values that follow each other, as those of a str
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,22 @@ def measured_rounds(run: Run, arm: str) -> dict[int, CellValues]:
     """The rounds of an arm that count as measurements, in their order: successful and not warm-up."""
     cells = (c for c in run.cells if c.arm == arm and c.status == "ok" and not c.warmup)
     return {cell.round: cell_values(cell) for cell in sorted(cells, key=lambda cell: cell.round)}
+
+
+def median_together(
+    cells: Iterable[CellValues | CommitValues],
+    wanted: Callable[[str], bool],
+    clock: Literal["wall_s", "cpu_s"],
+) -> float:
+    """The median over cells of the seconds that the wanted phases take together; 0 without a cell.
+
+    The medians of single phases need not add up to it.
+    """
+    sums = [
+        fsum(getattr(time, clock) for name, time in cell.phases.items() if wanted(name))
+        for cell in cells
+    ]
+    return float(np.median(sums)) if sums else 0.0
 
 
 def by_round(rounds: Rounds, metric: str) -> dict[int, float]:

@@ -1,14 +1,19 @@
 """Derives the cost of a record, or of a value of a type, for each strategy: CPU µs by verb, and bytes.
 
 A type's cost is marginal: the cost of a batch with one bool column and eight columns of the type, minus the
-cost of a batch with the bool column alone, divided by eight. Input is a codec run's summary.
+cost of a batch with the bool column alone, divided by eight, round by round. Input is a codec run's summary
+and its rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import fsum
+from statistics import median
 from typing import Any
+
+from serde_lab.analysis.cell_values import Rounds
 
 VERBS = ("from_arrow", "encode", "decode", "to_arrow")
 
@@ -20,7 +25,8 @@ class CodecCost:
     """CPU microseconds and bytes of one record, or of one value if `group` is "type".
 
     `write_us` is from_arrow plus encode and `read_us` is decode plus to_arrow: each strategy decides which of
-    the two verbs does the work. `columns`, `type` and `string_share` identify the case.
+    the two verbs does the work. Each time is a median over rounds, so sums are not those of the verbs'
+    medians. `columns`, `type` and `string_share` identify the case.
     """
 
     arm: str
@@ -30,48 +36,40 @@ class CodecCost:
     type: str
     string_share: float | None
     verbs_us: Mapping[str, float]
+    write_us: float
+    read_us: float
+    both_us: float
     bytes: float
 
-    @property
-    def write_us(self) -> float:
-        """Converting in and serialising."""
-        return self.verbs_us["from_arrow"] + self.verbs_us["encode"]
-
-    @property
-    def read_us(self) -> float:
-        """Deserialising and converting out."""
-        return self.verbs_us["decode"] + self.verbs_us["to_arrow"]
-
-    @property
-    def both_us(self) -> float:
-        """All four verbs."""
-        return self.write_us + self.read_us
-
     def to_json(self) -> dict[str, Any]:
-        sums = {"write_us": self.write_us, "read_us": self.read_us, "both_us": self.both_us}
-        return {**asdict(self), "verbs_us": dict(self.verbs_us), **sums}
+        return {**asdict(self), "verbs_us": dict(self.verbs_us)}
 
 
-def codec_costs(summary: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[CodecCost]:
-    """The cost of every case for every arm, marginal for types; arms without a timing are left out."""
+def codec_costs(
+    summary: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timed: Mapping[str, Rounds]
+) -> list[CodecCost]:
+    """The cost of every case for every arm, marginal for types; arms without a timing are left out.
+
+    `timed` has the rounds of each arm with a timing that can be shown.
+    """
     found = []
     for arm in summary["arms"]:
-        measured = {
-            number: cost
+        measured = [
+            one
             for number, case in enumerate(cases, start=1)
-            if (cost := _cost(arm, number, case)) is not None
-        }
+            if (one := _measured(arm, timed.get(arm["arm"], {}), number, case)) is not None
+        ]
         # the batch with the bool column alone, which every type's batch also has, by rows
         bare = {
-            cost.rows: cost
-            for cost in measured.values()
-            if cost.group == "type" and cost.columns == 1
+            one.case["rows"]: one
+            for one in measured
+            if one.case["group"] == "type" and one.case["columns"] == 1
         }
-        for cost in measured.values():
-            if cost.group != "type":
-                found.append(cost)
-            elif cost.columns > 1 and cost.rows in bare:
-                found.append(_margin(cost, bare[cost.rows]))
+        for one in measured:
+            if one.case["group"] != "type":
+                found.append(_cost(arm["arm"], one))
+            elif one.case["columns"] > 1 and one.case["rows"] in bare:
+                found.append(_cost(arm["arm"], _margin(one, bare[one.case["rows"]])))
     return found
 
 
@@ -104,29 +102,64 @@ def by_width(costs: Sequence[CodecCost]) -> dict[tuple[int, float], dict[str, Co
     return found
 
 
-def _cost(arm: Mapping[str, Any], number: int, case: Mapping[str, Any]) -> CodecCost | None:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A case of one arm: microseconds of a record by round and verb, and bytes."""
+
+    case: Mapping[str, Any]
+    by_round: Mapping[int, Mapping[str, float]]
+    bytes: float
+
+
+def _measured(
+    arm: Mapping[str, Any], rounds: Rounds, number: int, case: Mapping[str, Any]
+) -> _Measured | None:
     commit = next((one for one in arm["commits"] if one["n"] == number), None)
-    if commit is None or not commit["phases"] or not commit["rows"]:
+    if commit is None or not commit["rows"]:
         return None
     per_record = 1e6 / commit["rows"]
-    times = {verb: commit["phases"].get(_PREFIX + verb, {}).get("cpu_s", 0.0) for verb in VERBS}
-    return CodecCost(
-        arm=arm["arm"],
-        group=case["group"],
-        rows=case["rows"],
-        columns=case["columns"],
-        type=case["type"],
-        string_share=case["string_share"],
-        verbs_us={verb: seconds * per_record for verb, seconds in times.items()},
-        bytes=commit["frame_bytes"] / commit["rows"],
+    by_round = {
+        n: {
+            verb: per_record * (time.cpu_s if (time := one.phases.get(_PREFIX + verb)) else 0.0)
+            for verb in VERBS
+        }
+        for n, values in rounds.items()
+        for one in values.commits
+        if one.n == number and one.phases
+    }
+    if not by_round:
+        return None
+    return _Measured(case, by_round, commit["frame_bytes"] / commit["rows"])
+
+
+def _margin(one: _Measured, bare: _Measured) -> _Measured:
+    """What each further column takes, round by round."""
+    more = one.case["columns"] - bare.case["columns"]
+    common = sorted(one.by_round.keys() & bare.by_round.keys())
+    return _Measured(
+        {**one.case, "columns": more, "string_share": None},
+        {
+            n: {verb: (one.by_round[n][verb] - bare.by_round[n][verb]) / more for verb in VERBS}
+            for n in common
+        },
+        (one.bytes - bare.bytes) / more,
     )
 
 
-def _margin(cost: CodecCost, bare: CodecCost) -> CodecCost:
-    more = cost.columns - bare.columns
-    verbs = {v: (cost.verbs_us[v] - bare.verbs_us[v]) / more for v in VERBS}
+def _cost(arm: str, one: _Measured) -> CodecCost:
+    def together(*verbs: str) -> float:
+        return median(fsum(times[verb] for verb in verbs) for times in one.by_round.values())
+
     return CodecCost(
-        *(cost.arm, cost.group, cost.rows, more, cost.type, None),
-        verbs,
-        (cost.bytes - bare.bytes) / more,
+        arm=arm,
+        group=one.case["group"],
+        rows=one.case["rows"],
+        columns=one.case["columns"],
+        type=one.case["type"],
+        string_share=one.case["string_share"],
+        verbs_us={verb: together(verb) for verb in VERBS},
+        write_us=together("from_arrow", "encode"),
+        read_us=together("decode", "to_arrow"),
+        both_us=together(*VERBS),
+        bytes=one.bytes,
     )

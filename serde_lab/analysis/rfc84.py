@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
-from serde_lab.analysis.cell_values import Rounds, by_round
+from serde_lab.analysis.cell_values import Rounds, by_round, median_together
 from serde_lab.analysis.ratios import Ratio, paired_ratio, signed
+from serde_lab.measure import phases
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
@@ -133,13 +133,13 @@ def is_rfc84(content: Mapping[str, Any]) -> bool:
 def claims(
     summary: Mapping[str, Any],
     content: Mapping[str, Any],
-    timed: Mapping[str, Rounds] = MappingProxyType({}),
+    timed: Mapping[str, Rounds],
 ) -> list[Claim]:
     """The four quantities of each pair of arms: row by row, then by column, and so for each topology.
 
     Empty for another workload, or if no pair has valid timings. Row by row, `before` is the arm whose records
-    travel in envelopes of their own, if there is one. Intervals come from the rounds in `timed`, by arm;
-    without them the total time has none.
+    travel in envelopes of their own, if there is one. CPU times and intervals come from the rounds in
+    `timed`, by arm.
     """
     if not is_rfc84(content):
         return []
@@ -165,11 +165,12 @@ def claims(
 def _of_pair(
     before: Mapping[str, Any], after: Mapping[str, Any], timed: Mapping[str, Rounds]
 ) -> list[Claim]:
-    wrote, read = ((_cpu_s(before, verbs), _cpu_s(after, verbs)) for verbs in (_WRITE, _READ))
+    first, second = (timed.get(arm["arm"], {}) for arm in (before, after))
+    wrote, read = ((_cpu_s(first, verbs), _cpu_s(second, verbs)) for verbs in (_WRITE, _READ))
     sent = tuple((arm["frame_bytes"] or 0) / 1e6 for arm in (before, after))
     took = tuple(arm["seconds"]["median"] for arm in (before, after))
     exact = sent[1] / sent[0] - 1 if sent[0] else None
-    old, new = (by_round(timed.get(arm["arm"], {}), "seconds") for arm in (before, after))
+    old, new = by_round(first, "seconds"), by_round(second, "seconds")
     ratio = paired_ratio(new, old)
     low, high = _interval(ratio)
     doubt = "" if ratio is None else ratio.doubt
@@ -247,10 +248,6 @@ def _own(arm: Mapping[str, Any], option: str) -> object:
     return {**arm["options"], **(arm["options"].get("own") or {})}.get(option)
 
 
-def _cpu_s(arm: Mapping[str, Any], verbs: tuple[str, ...]) -> float:
+def _cpu_s(rounds: Rounds, verbs: tuple[str, ...]) -> float:
     """CPU seconds of these verbs over all stages; serialising includes the strategy's conversions."""
-    return sum(
-        float(times["cpu_s"])
-        for name, times in (arm["phases"] or {}).items()
-        if name.rpartition(".")[2] in verbs
-    )
+    return median_together(rounds.values(), lambda name: phases.split(name)[1] in verbs, "cpu_s")

@@ -12,7 +12,13 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_values
+from serde_lab.analysis.cell_values import (
+    CellValues,
+    Rounds,
+    by_round,
+    cell_values,
+    median_together,
+)
 from serde_lab.analysis.drift import calibration_rounds, moved_rounds
 from serde_lab.analysis.ratios import Ratio, paired_logs, stated_ratio
 from serde_lab.analysis.summary import Derived, summary_of
@@ -120,11 +126,13 @@ class ArmValues:
         with_serde = [one for one in self.summary["commits"] if one["serde_cpu_s"]]
         return fsum(one["rows"] or 0 for one in with_serde) or self.rows
 
-    def verb_us(self, verb: str) -> float:
-        """Microseconds of CPU per record for a verb, over all stages."""
-        total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
-        rows = self.rows_of("serde_cpu_s") if verb in phases.SERDE_VERBS else self.rows
-        return 1e6 * max(0.0, total) / (rows or 1.0)
+    def verb_us(self, *verbs: str) -> float:
+        """Microseconds of CPU per record for some verbs together, over all stages: a median over rounds."""
+        of_verbs = median_together(
+            self.rounds.values(), lambda name: phases.split(name)[1] in verbs, "cpu_s"
+        )
+        rows = self.rows_of("serde_cpu_s") if phases.SERDE_VERBS.issuperset(verbs) else self.rows
+        return 1e6 * max(0.0, of_verbs) / (rows or 1.0)
 
     def hops_us(self) -> dict[int, float]:
         """Microseconds of CPU per record for SerDe and for setting file groups, by round."""

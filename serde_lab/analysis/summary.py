@@ -114,7 +114,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
     derived = Derived(
         rounds=timed,
         growth=tuple(growth(summary, content)),
-        codec_costs=tuple(codec_costs(summary, cases)),
+        codec_costs=tuple(codec_costs(summary, cases, timed)),
         # a search compares its candidates with their starts alone
         peer_ratios=tuple(peer_ratios([arm for arm in arms if "candidate" not in arm], timed)),
         # only a run with peers has steps

@@ -451,8 +451,8 @@ def test_costs_of_a_record_have_one_divisor() -> None:
         cells = row(table(page, "prediction"), arm.name)
         expected, measured = (cells[key].value for key in ("expected_us", "measured_us"))
         assert cells["us_ratio"].value == pytest.approx(measured / expected, rel=0.1)
-        by_verb = sum(arm.verb_us(verb) for verb in SERDE_VERBS)
-        assert by_verb == pytest.approx(measured, rel=0.05)
+        # a median of sums, as beside it: the verbs' medians add up to something else
+        assert arm.verb_us(*SERDE_VERBS) == pytest.approx(measured)
 
 
 def test_failed_checks_come_first(tmp_path: Path) -> None:

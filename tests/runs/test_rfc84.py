@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from serde_lab.analysis.rfc84 import (
     rfc84_json,
     rounds_said,
 )
+from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.report.run.beside_hudi import claim_cells
 from serde_lab.runs.model import MeasuredCell, Sample
 
@@ -41,8 +43,24 @@ def arm(strategy: str, scale: float, execution: str = "batch", **more: Any) -> d
     }
 
 
+def claims_of(*arms: Mapping[str, Any], content: Mapping[str, Any] = CONTENT) -> list[Claim]:
+    """The claims of arms with one round each."""
+    named = [{**one, "arm": str(n)} for n, one in enumerate(arms)]
+    timed = {
+        one["arm"]: {
+            1: CellValues(
+                {},
+                {name: PhaseSeconds(0.0, t["cpu_s"]) for name, t in one["phases"].items()},
+                (),
+            )
+        }
+        for one in named
+    }
+    return claims({"arms": named}, content, timed)
+
+
 def test_the_four_quantities_are_set_beside_the_rfcs() -> None:
-    found = claims({"arms": [arm("avro", 1), arm("internal_row", 0.25)]}, CONTENT)
+    found = claims_of(arm("avro", 1), arm("internal_row", 0.25))
     assert [(c.quantity, c.before, c.rfc_change) for c in found] == [
         ("serialise, CPU", 40.0, -0.799),
         ("deserialise, CPU", 72.0, -0.958),
@@ -126,13 +144,13 @@ def test_arms_of_one_execution_are_compared_and_envelopes_of_their_own_come_firs
         arm("avro", 2),
         arm("internal_row", 1),
     ]
-    found = claims({"arms": arms}, CONTENT)
+    found = claims_of(*arms)
     assert [(c.pair, c.before, c.after) for c in found if c.unit == "MB"] == [
         (ROW_BY_ROW, 60.0, 30.0),
         (BY_COLUMN, 20.0, 10.0),
     ]
     # without a typed row of the same execution there is no pair
-    assert {c.pair for c in claims({"arms": [*arms[:2], *arms[3:]]}, CONTENT)} == {BY_COLUMN}
+    assert {c.pair for c in claims_of(*arms[:2], *arms[3:])} == {BY_COLUMN}
 
 
 def test_another_index_is_held_against_the_rfcs_text_alone() -> None:
@@ -145,7 +163,7 @@ def test_another_index_is_held_against_the_rfcs_text_alone() -> None:
         # without an Avro arm of its own, it has no pair
         with_index("internal_row", 1, "consistent"),
     ]
-    found = claims({"arms": arms}, CONTENT)
+    found = claims_of(*arms)
     assert [c.pair for c in found] == [BY_COLUMN] * 4 + ["by column, Flink's state"] * 4
     assert [(c.quantity, c.before, c.promised) for c in found[4:]] == [
         ("serialise, CPU", 80.0, "nothing"),
@@ -158,7 +176,7 @@ def test_another_index_is_held_against_the_rfcs_text_alone() -> None:
     }
     assert [c.verdict for c in found[4:]] == [*["not the same thing"] * 3, "cannot tell"]
     # a whole scenario with one topology has its arms in it
-    whole = claims({"arms": arms[:2]}, {**CONTENT, "topology": {"name": "state"}})
+    whole = claims_of(*arms[:2], content={**CONTENT, "topology": {"name": "state"}})
     assert {c.pair for c in whole} == {"by column, Flink's state"}
 
 
@@ -168,17 +186,17 @@ def test_one_round_is_a_single_sample() -> None:
     more = {"arms": [arm("avro", 1, rounds=3), arm("internal_row", 0.5, rounds=3)]}
     assert rounds_said(more) == "medians of 3 rounds"
     described = rfc84_json(
-        claims(one, CONTENT), one, {"rows": {"1": 60}, "different_keys": {"1": 20}}
+        claims_of(*one["arms"]), one, {"rows": {"1": 60}, "different_keys": {"1": 20}}
     )
     assert (described["samples"], described["different_keys"]) == ("a single sample", {"1": 20})
 
 
 def test_a_wrong_arm_and_another_workload_have_no_claims() -> None:
     arms = [arm("avro", 1), arm("internal_row", 0.5, seconds=None)]
-    assert claims({"arms": arms}, CONTENT) == []
+    assert claims_of(*arms) == []
     right = {"arms": [arm("avro", 1), arm("internal_row", 0.5)]}
-    assert claims(right, {"data": {"key_range": "whole"}}) == []
-    assert rfc84_json(claims(right, {"data": {}}), right, {}) == {}
+    assert claims_of(*right["arms"], content={"data": {"key_range": "whole"}}) == []
+    assert rfc84_json(claims_of(*right["arms"], content={"data": {}}), right, {}) == {}
 
 
 def test_a_change_has_its_sign() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import fsum
 from typing import Literal, TypeAlias
 
 from serde_lab.report.plots.palette import line_role
@@ -39,14 +38,19 @@ def stacked(
     parts: Iterable[tuple[str, str, float]],
     text: Callable[[float], str],
     tick: float | None = None,
+    *,
+    total: float,
 ) -> Bar:
-    """The bar of the parts above 0, each with its role, its name and its value, which `text` shows."""
+    """The bar of the parts above 0, each with its role, its name and its value, which `text` shows.
+
+    `total` is what the parts take together: parts that are medians over rounds need not add up to it.
+    """
     segments = tuple(
         Segment(role, value, f"{label}, {name}: {text(value)}")
         for role, name, value in parts
         if value > 0
     )
-    return Bar(label, segments, text(fsum(one.value for one in segments)), tick)
+    return Bar(label, segments, text(total), tick)
 
 
 @dataclass(frozen=True, slots=True)

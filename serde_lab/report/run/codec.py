@@ -31,9 +31,10 @@ from serde_lab.report.page import (
 from serde_lab.report.plots.drawings import Lines, lines_of
 
 _LEAD = (
-    "CPU time of one thread: the fastest of a few loops in each round, then the median over rounds. Writing"
-    " is from_arrow and encode, reading is decode and to_arrow. A strategy may do its work in either of the"
-    " two verbs, so compare only the sums between strategies."
+    "CPU time of one thread: the fastest of a few loops of each verb in each round, then the median over"
+    " rounds. Writing is from_arrow and encode, reading is decode and to_arrow: each is the median of the"
+    " rounds' sums. A strategy may do its work in either of the two verbs, so compare only the sums between"
+    " strategies."
 )
 _IN_THE_JVM = (
     "Arms hudi_* are Apache Hudi's own record classes in the JVM, through Spark's Kryo serialiser. There,"

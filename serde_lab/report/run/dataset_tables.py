@@ -96,7 +96,7 @@ def _tables_figure(facts: RunValues, writes: Sequence[_Writes]) -> Figure:
             for table in tables
             if (whole := _of_table(arm, [one for one in writes if one.table == table]))
         ]
-        bars.append(stacked(arm.name, parts, notation.seconds))
+        bars.append(stacked(arm.name, parts, notation.seconds, total=arm.seconds or 0.0))
     return Figure(
         name="tables",
         title="Seconds of writing, by table",

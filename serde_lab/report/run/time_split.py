@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import fsum
 
+from serde_lab.analysis.cell_values import median_together
 from serde_lab.analysis.ratios import paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
@@ -121,7 +121,13 @@ def legend_label(name: str) -> str:
 
 def _bar(arm: ArmValues, names: Sequence[str]) -> Bar:
     parts = [(role(name), name, _seconds(arm, name)) for name in names]
-    return stacked(arm.name, parts, notation.seconds)
+    return stacked(arm.name, parts, notation.seconds, total=_together_s(arm, names))
+
+
+def _together_s(arm: ArmValues, names: Sequence[str]) -> float:
+    """Seconds of some phases together: the median over rounds."""
+    of_phases = median_together(arm.rounds.values(), names.__contains__, "wall_s")
+    return max(0.0, of_phases) / arm.slots
 
 
 def _seconds(arm: ArmValues, name: str) -> float:
@@ -133,7 +139,7 @@ def _described(arms: Sequence[ArmValues], sides: Sequence[str]) -> str:
     parts = []
     for arm in arms:
         seconds = [
-            f"{side} {notation.seconds(fsum(_seconds(arm, n) for n in arm.phases if _side(n) == side))}"
+            f"{side} {notation.seconds(_together_s(arm, [n for n in arm.phases if _side(n) == side]))}"
             for side in sides
         ]
         parts.append(f"{arm.name}: {notation.listed(seconds)}")
@@ -251,13 +257,16 @@ def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
 
 def _serde_bar(arm: ArmValues, verbs: Sequence[str]) -> Bar:
     parts = [(verb, verb, arm.verb_us(verb)) for verb in verbs]
-    return stacked(arm.name, parts, lambda us: f"{notation.number(us)} µs", arm.expected_us)
+    return stacked(
+        *(arm.name, parts, lambda us: f"{notation.number(us)} µs", arm.expected_us),
+        total=arm.verb_us(*verbs),
+    )
 
 
 def _serde_row(arm: ArmValues, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
-    values = [arm.verb_us(verb) for verb in verbs]
+    values = [*(arm.verb_us(verb) for verb in verbs), arm.verb_us(*verbs)]
     cells = [Cell(arm.name, arm.name, header=True)]
-    cells += [Cell(notation.number(value), value) for value in (*values, fsum(values))]
+    cells += [Cell(notation.number(value), value) for value in values]
     if predicted:
         cells.append(Cell(notation.number(arm.expected_us), arm.expected_us))
     return tuple(cells)
@@ -293,10 +302,10 @@ _MEANING = {phase.name: phase.meaning for phase in phases.VERBS if phase.name in
 
 
 def _row(arm: ArmValues) -> tuple[Cell, ...]:
-    values = [arm.verb_us(name) for name in _PHASES]
+    values = [*(arm.verb_us(name) for name in _PHASES), arm.verb_us(*_PHASES)]
     return (
         Cell(arm.name, arm.name, note=arm.note, header=True),
-        *(Cell(notation.number(value), value) for value in (*values, fsum(values))),
+        *(Cell(notation.number(value), value) for value in values),
     )
 
 
