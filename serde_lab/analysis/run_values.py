@@ -23,10 +23,18 @@ from serde_lab.analysis.drift import calibration_rounds, moved_rounds
 from serde_lab.analysis.ratios import Ratio, paired_logs, stated_ratio
 from serde_lab.analysis.summary import Derived, summary_of
 from serde_lab.measure import phases
+from serde_lab.records.operation import TableOperation
 from serde_lab.runs.model import ArmEntry, Run
 
 METADATA = "update_metadata"
 """The verb that writes the file group into records."""
+
+
+_DID = {
+    TableOperation.READ: "read",
+    TableOperation.INCREMENTAL: "read",
+    TableOperation.COMPACT: "compacted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,12 @@ class ArmValues:
     @property
     def rows(self) -> float | None:
         return self.figure("rows")
+
+    @property
+    def did(self) -> str:
+        """What its commits did with their rows, such as "wrote"."""
+        operations = [one["operation"] for one in self.summary["commits"]]
+        return " and ".join(dict.fromkeys(_DID.get(one, "wrote") for one in operations)) or "wrote"
 
     @property
     def slots(self) -> float:

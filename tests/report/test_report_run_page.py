@@ -455,6 +455,33 @@ def test_costs_of_a_record_have_one_divisor() -> None:
         assert arm.verb_us(*SERDE_VERBS) == pytest.approx(measured)
 
 
+@pytest.mark.parametrize(
+    ("run", "texts"),
+    [
+        # reads write nothing; slower arms of another execution are there
+        (
+            "read/20261125T043040Z",
+            (
+                "`avro` read 1,465,308 rows in ",
+                "`internal_row`, the slowest of its kind, took ",
+                "Every arm read the right rows: ",
+            ),
+        ),
+        ("compact/20261125T101651Z", ("`avro` compacted and read ",)),
+        # the largest size is undecided, while smaller ones matter
+        ("stream/20261126T152208Z", ("undecided", "at 10,000 and 100,000 rows it does")),
+        (
+            "rfc84/20261125T193833Z",
+            ("as fast as `internal_row_by_row` (undecided: one round shows no spread)",),
+        ),
+    ],
+)
+def test_the_answer_says_no_more_than_was_measured(run: str, texts: tuple[str, ...]) -> None:
+    page = run_page(load_run(REPOSITORY / "results/reference" / run))
+    text = f"{page.answer.figure if page.answer else ''} {said(page)}"
+    assert [one for one in texts if one not in text] == []
+
+
 def test_failed_checks_come_first(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, replace(made_up.AVRO, wrong_in=4)))
     failed = table(page, "failed-checks")

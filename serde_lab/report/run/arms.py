@@ -314,6 +314,8 @@ def _right(facts: RunValues) -> str:
         return f"{every} wrote the right tables, and every query had the right answer"
     if facts.content.get("dataset"):
         return f"{every} wrote the right tables"
+    if {arm.did for arm in facts.timed} == {"read"}:
+        return f"{every} read the right rows"
     return f"{every} wrote the right table"
 
 

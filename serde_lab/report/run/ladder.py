@@ -179,7 +179,8 @@ def columns_sentences(
         ratio = paired_ratio(by_row.seconds_by_round, by_column.seconds_by_round)
         if ratio is not None and _only_by_column(by_row, by_column):
             names = notation.named(by_column.name), notation.named(by_row.name)
-            said.append(f"{names[0]} is {ratio.times} as fast as {names[1]}")
+            doubt = f" ({ratio.doubt})" if ratio.doubt else ""
+            said.append(f"{names[0]} is {ratio.times} as fast as {names[1]}{doubt}")
     if not said:
         return ()
     return (Sentence(f"Whole columns in place of rows: {notation.listed(said)}."),)

@@ -195,7 +195,7 @@ def _of_formats(
         return (*_alone(best), ())
     if reference is best:
         return _reference_wins(best, candidates[1:], of_all)
-    return _pair(facts, best, reference, among)
+    return _pair(facts, best, reference, among, of_all)
 
 
 def _comparable(facts: RunValues, arms: Sequence[ArmValues]) -> Sequence[ArmValues]:
@@ -237,7 +237,7 @@ def _reference_wins(
     wins, rounds = best.wins_against(second)
     alike = f"Of the {len(others) + 1} arms of one execution and framing, none"
     text = (
-        f"{'No arm' if of_all else alike} is shown to beat the reference: {notation.named(best.name)} wrote"
+        f"{'No arm' if of_all else alike} is shown to beat the reference: {notation.named(best.name)}"
         f" {_written(best)}; {notation.named(second.name)}, the second fastest, took"
         f" {notation.seconds(second.seconds)}. {notation.named(best.name)} {_won(wins, rounds)}."
     )
@@ -252,14 +252,15 @@ def _reference_wins(
 
 
 def _pair(
-    facts: RunValues, best: ArmValues, reference: ArmValues, among: int
+    facts: RunValues, best: ArmValues, reference: ArmValues, among: int, of_all: bool
 ) -> tuple[str, str, tuple[Sentence, ...]]:
     factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round, among=among)
     wins, rounds = best.wins_against(reference)
-    named = ", the reference," if reference is facts.reference else ", the slowest arm,"
+    slowest = f", the slowest {'arm' if of_all else 'of its kind'},"
+    named = ", the reference," if reference is facts.reference else slowest
     first, second = notation.named(best.name), notation.named(reference.name)
     text = (
-        f"{first} wrote {_written(best)}; {second}{named} took"
+        f"{first} {_written(best)}; {second}{named} took"
         f" {notation.seconds(reference.seconds)} ({_medians_of(best, reference)})."
         f" {first} {_won(wins, rounds)}"
     )
@@ -306,7 +307,7 @@ def _medians_of(one: ArmValues, other: ArmValues) -> str:
 
 
 def _written(arm: ArmValues) -> str:
-    return f"{notation.count(arm.rows)} rows in {notation.seconds(arm.seconds)}"
+    return f"{arm.did} {notation.count(arm.rows)} rows in {notation.seconds(arm.seconds)}"
 
 
 def _won(wins: int, rounds: int) -> str:
@@ -337,7 +338,7 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
             text += f"SerDe saves nothing: it takes {more} more slot time."
         elif share.value > 1.005:
             more = notation.seconds(fmean(serde) - fmean(saved))
-            text += f"SerDe saves more slot time than the whole write; everything else takes {more} more."
+            text += f"SerDe saves more slot time than is saved in all; everything else takes {more} more."
         else:
             rest = "" if share.value > 0.995 else "; the rest is less waiting, writing and idling"
             interval = f" (95 % interval {share.range})" if share.range else ""

@@ -88,9 +88,12 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
         f"the size of a micro-batch of a {_TYPES[types[0]]} table from which on the slowest strategy takes"
         f" {MATTERS:g} times as long as the fastest, or more, as far as the batches of one session tell"
     )
-    if first is None:
-        return "at no size", about.replace("from which on", "at which"), sentences
-    return f"{notation.count(first)} rows", about, sentences
+    if first is not None:
+        return f"{notation.count(first)} rows", about, sentences
+    of_type = [one for one in found.differences if one.table_type == types[0]]  # the largest last
+    does = [notation.count(one.rows) for one in of_type if one.matters]
+    figure = "undecided" if of_type and of_type[-1].undecided else "at no size"
+    return figure, f"{about}; at {notation.listed(does)} rows it does" if does else about, sentences
 
 
 def _doubt(one: SizeDifference) -> str:
