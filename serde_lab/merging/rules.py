@@ -74,7 +74,7 @@ class DeleteMarkers:
 
     def check(self, schema: pa.Schema) -> None:
         """Raises SchemaError if `_hoodie_is_deleted` is not boolean, or the table's field is missing or of a
-        type without text.
+        type whose values have no text, or another one in Apache Hudi.
         """
         if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
             raise SchemaError(
@@ -84,10 +84,18 @@ class DeleteMarkers:
             raise SchemaError(
                 f"hoodie.payload.delete.field is {self.field!r}, which is not a column of the data"
             )
-        if self.field and not has_text(kind := schema.field(self.field).type):
-            raise SchemaError(
-                f"hoodie.payload.delete.field is {self.field!r} of type {kind}, whose values have no text"
-            )
+        if self.field:
+            self._check_text(schema.field(self.field).type)
+
+    def _check_text(self, kind: pa.DataType) -> None:
+        """Hudi's dates are numbers of days. Its decimals and bytes have the text of a Java object where it
+        merges Avro records. Source: RecordContext#isCustomDeleteRecord.
+        """
+        what = f"hoodie.payload.delete.field is {self.field!r} of type {kind}, whose values have"
+        if not has_text(kind):
+            raise SchemaError(f"{what} no text")
+        if pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_binary(kind):
+            raise SchemaError(f"{what} another text in Apache Hudi: it would delete other rows")
 
     def used_in(self, names: Collection[str]) -> list[str]:
         """The columns among `names` that may mark a delete."""
@@ -109,6 +117,7 @@ class DeleteMarkers:
             masks.append(rows.column(IS_DELETED))
         if self.field and self.field in names:
             values = rows.column(self.field)
+            self._check_text(values.type)
             whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
             masks.append(pc.equal(java_text(whole), self.marker))
         if OPERATION in names:

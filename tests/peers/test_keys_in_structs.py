@@ -188,7 +188,7 @@ def test_keys_whose_text_would_change(hudi_session: SparkSession, tmp_path: Path
     peer = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k",), ("o",), buckets=1), wide)
     peer.by_hudi(Step("upsert", ([{"k": 1, "o": 1}],), schema), HudiWrite())
     double = Step("upsert", ([{"k": 1.0, "o": 2}],), wide)
-    with pytest.raises(SchemaError, match=r"'k' is of type double, .* looked up as 1\.0"):
+    with pytest.raises(SchemaError, match=r"'k' is of type double, .* become 1\.0"):
         LabWriter(peer).step(double)
     peer.by_hudi(double, HudiWrite())
     keys = HudiRs(peer.path).table()["_hoodie_record_key"].to_pylist()

@@ -161,3 +161,33 @@ def test_a_delete_at_the_first_day_of_1970_always_wins(
         table.by_hudi(delete, HudiWrite(record_type="SPARK"))
     assert table.problems() == []
     assert table.expected().fingerprint.rows == 1
+
+
+MARKS: dict[str, tuple[Any, Any, str, bool]] = {
+    "text": ("D", "I", "D", True),
+    "int": (7, 8, "7", True),
+    "double": (1.5, 2.5, "1.5", True),
+    "moment": (dt.datetime(1970, 1, 1, tzinfo=UTC), dt.datetime(2024, 1, 1, tzinfo=UTC), "0", True),
+    # to Hudi a number of days
+    "day": (dt.date(2000, 1, 1), dt.date(2001, 1, 1), "2000-01-01", False),
+    "price": (Decimal("1.50"), Decimal("2.50"), "1.50", False),
+}
+"""By type of the column: the value that marks a delete, another one, the marker, and whether Hudi agrees."""
+
+
+@pytest.mark.parametrize("of", MARKS)
+def test_a_marker_is_the_same_text_to_both(
+    of: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Where it is not, the lab refuses the table (tests/pipeline/test_merge_modes.py)."""
+    value, other, marker, agrees = MARKS[of]
+    marks = {"hoodie.payload.delete.field": "gone", "hoodie.payload.delete.marker": marker}
+    columns = pa.schema([("k", pa.string()), ("o", pa.int64()), ("gone", TYPES[of][0])])
+    facts = HudiTable("t", ("k",), ("o",), table_type="MERGE_ON_READ", buckets=1)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    rows = [{"k": key, "o": 1, "gone": other} for key in ("a", "b")]
+    write = HudiWrite(extra=marks)
+    table.by_hudi(Step("upsert", (rows,), columns), write)
+    table.by_hudi(Step("upsert", ([{"k": "a", "o": 2, "gone": value}],), columns), write)
+    found = hudi_session.read.format("hudi").load(table.path).select("k").collect()
+    assert [row.k for row in sorted(found)] == (["b"] if agrees else ["a", "b"])

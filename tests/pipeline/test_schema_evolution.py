@@ -256,7 +256,7 @@ def test_columns_are_never_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (pa.int64(), pa.float64(), r"'i' is of type double, .* has int64: .* looked up as 1\.0"),
+        (pa.int64(), pa.float64(), r"'i' is of type double, .* has int64: .* become 1\.0"),
         (pa.int32(), pa.float32(), r"'i' is of type float, .* has int32"),
         (pa.int32(), pa.int64(), ""),
         (pa.int64(), pa.string(), ""),
@@ -283,6 +283,21 @@ def test_keys_keep_their_text_when_their_columns_become_wider(
     else:
         table.upsert(second)
     assert table.check().fingerprint.rows == 2
+
+
+def test_a_marker_of_deletes_keeps_its_text(tmp_path: Path) -> None:
+    """Otherwise a batch of ints would no longer delete, and its rows would come back."""
+    options = {"hoodie.payload.delete.field": "gone", "hoodie.payload.delete.marker": "1"}
+    table = LabTable(tmp_path, options, PLAIN)
+
+    def marked(ts: int, kind: pa.DataType) -> pa.Table:
+        return plain(ts).append_column("gone", pa.array([1, 2]).cast(kind))
+
+    table.write("upsert", marked(1, pa.int32()))
+    with pytest.raises(SchemaError, match=r"delete marker column 'gone' .* become 1\.0"):
+        table.write("upsert", marked(2, pa.float64()))
+    table.write("upsert", marked(2, pa.int64()))
+    assert plan_snapshot(table.table).read().num_rows == 1
 
 
 @pytest.mark.parametrize("mode", ["single writer", "optimistic"])

@@ -129,7 +129,7 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
                 f"ordering column {name!r} is of type {type_at(batch.data, name)}, and the table has"
                 f" {before.type}: as text its values would sort differently"
             )
-    _check_key_texts(table.config, stored, batch.data)
+    _check_texts(table.config, stored, batch.data)
     _check_logs(table, stored, data)
     return replace(batch, data=data)
 
@@ -239,9 +239,12 @@ def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
         )
 
 
-def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
-    """Refuse type changes that change the text of stored keys: Apache Hudi would duplicate the keys."""
-    for role, names in _identity(table).items():
+def _check_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
+    """Refuse type changes that change the text of stored keys, which Apache Hudi would duplicate, and of
+    marks of deletes, which would become rows.
+    """
+    marks = table.merge_rules.markers.used_in(batch.names)
+    for role, names in {**_identity(table), "delete marker": tuple(marks)}.items():
         for name in names:
             before, after = find_field(stored, name), type_at(batch, name)
             if before is None or not pa.types.is_integer(before.type):
@@ -250,8 +253,8 @@ def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) ->
                 continue
             if pa.types.is_floating(after):
                 raise SchemaError(
-                    f"{role} column {name!r} is of type {after}, and the table has {before.type}: what is"
-                    " stored as 1 would be looked up as 1.0",
+                    f"{role} column {name!r} is of type {after}, and the table has {before.type}: the text of"
+                    " 1 would become 1.0",
                     hint="cast it",
                 )
 
