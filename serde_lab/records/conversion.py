@@ -293,8 +293,8 @@ def _fit_leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pat.is_string(kind) and (pat.is_integer(narrow) or pat.is_floating(narrow)):
         return java_text(values)
     if pat.is_float64(kind) and pat.is_float32(narrow):
-        # as Hudi does: through the digits, so that 0.1 stays 0.1
-        return values.cast(pa.string()).cast(kind)
+        # as Hudi does: through Java's digits, so that 0.1 stays 0.1
+        return java_text(values).cast(kind)
     if pat.is_floating(kind) and pat.is_integer(narrow):
         return values.cast(kind, safe=False)  # rounds to the nearest, as Java does
     if pat.is_string(kind) and pat.is_binary(narrow):

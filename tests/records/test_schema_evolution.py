@@ -77,6 +77,8 @@ def test_types_that_do_not_go_together_are_refused_by_name(
         (pa.int32(), pa.float32(), [16777217], [16777216.0]),
         (pa.int64(), pa.string(), [-5, None], ["-5", None]),
         (pa.float32(), pa.float64(), [0.1, None], [0.1, None]),
+        # Java writes two digits: 1.4E-45
+        (pa.float32(), pa.float64(), [1e-45, float("-inf")], [1.4e-45, float("-inf")]),
         (pa.float32(), pa.string(), [1e10, 0.1], ["1.0E10", "0.1"]),
         (pa.float64(), pa.string(), [1.0, float("nan")], ["1.0", "NaN"]),
         (pa.decimal128(9, 2), pa.decimal128(38, 2), [Decimal("-1.25")], [Decimal("-1.25")]),
