@@ -7,7 +7,7 @@ mistake.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 from statistics import median
 from typing import Any
@@ -49,6 +49,8 @@ class ArmValues:
     cold: Mapping[int, CellValues]
     changes: str = ""
     note: str = ""
+    merging: Mapping[str, Any] = field(default_factory=dict)
+    """The merge settings in which it differs from the scenario's."""
     prediction: Mapping[str, Any] | None = None
     column_bytes: Mapping[str, float] | None = None
 
@@ -293,8 +295,12 @@ def run_values(run: Run) -> RunValues:
     stated = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
     entries = {entry.arm: entry for entry in run.header.arms}
     arms = tuple(
-        _arm(run, arm, derived.rounds[arm["arm"]], stated.get(arm["arm"], {}), entries[arm["arm"]])
+        _arm(
+            *(run, arm, derived.rounds[arm["arm"]], stated.get(arm["arm"], {})),
+            *(stated.get(entry.of_scenario, {}), entry),
+        )
         for arm in summary["arms"]
+        if (entry := entries[arm["arm"]])
     )
     content = run.header.scenario_content
     named = content.get("reference")
@@ -325,6 +331,7 @@ def _arm(
     summary: Mapping[str, Any],
     rounds: Rounds,
     stated: Mapping[str, Any],
+    of_scenario: Mapping[str, Any],
     entry: ArmEntry,
 ) -> ArmValues:
     name = summary["arm"]
@@ -343,6 +350,7 @@ def _arm(
         cold=dict(sorted(cold.items())),
         changes=str(stated.get("changes") or (entry.model_extra or {}).get("changes") or ""),
         note=str(stated.get("note") or ""),
+        merging=of_scenario.get("merging") or {},
         prediction=entry.prediction,
         column_bytes=entry.column_bytes,
     )

@@ -15,6 +15,7 @@ from serde_lab.measure.code_version import instruments
 from serde_lab.measure.phases import SERDE_VERBS
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import StackedBars
+from serde_lab.report.run.ladder import differences
 from serde_lab.report.run.run_page import run_page
 from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.directory import load_run
@@ -480,6 +481,20 @@ def test_the_answer_says_no_more_than_was_measured(run: str, texts: tuple[str, .
     page = run_page(load_run(REPOSITORY / "results/reference" / run))
     text = f"{page.answer.figure if page.answer else ''} {said(page)}"
     assert [one for one in texts if one not in text] == []
+
+
+def test_ways_of_merging_are_a_factor() -> None:
+    """Arms that merged in another way were said to be the same arm twice, and their difference noise."""
+    found = run_values(load_run(REPOSITORY / "results/reference/merge_modes/20261125T125954Z"))
+    arms = {arm.name: arm for arm in found.arms}
+
+    def factors(one: str, other: str) -> list[str]:
+        return [difference.factor for difference in differences(arms[one], arms[other])]
+
+    assert factors("arrow", "arrow_commit_time") == ["merging"]
+    assert factors("internal_row_merger", "internal_row_merger_of_records") == ["merging"]
+    # its options have an empty execution: by row for avro, by column for arrow
+    assert factors("avro", "arrow") == ["representation", "execution"]
 
 
 def test_failed_checks_come_first(tmp_path: Path) -> None:

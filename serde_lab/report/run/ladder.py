@@ -216,7 +216,7 @@ def differences(before: ArmValues, after: ArmValues) -> tuple[Difference, ...]:
     if _representation(before) != _representation(after):
         words = f"{_said(before)} to {_said(after)}"
         found.append(Difference("representation", words))
-    # an option that is not recorded has the strategy's own default
+    # an option that is not recorded, or empty, has the strategy's own default
     same_strategy = before.strategy == after.strategy
     for factor, keys in (
         ("execution", ("execution",)),
@@ -228,12 +228,15 @@ def differences(before: ArmValues, after: ArmValues) -> tuple[Difference, ...]:
         ("settings", tuple(dict.fromkeys(k for k in (*one, *other) if k.startswith(_SETTINGS)))),
     ):
         changed = [key for key in keys if one.get(key) != other.get(key)]
-        unknown = [key for key in keys if key not in one and key not in other]
+        unknown = [key for key in keys if not one.get(key) and not other.get(key)]
         if changed:
             words = ", ".join(_changed(key, one, other) for key in changed)
             found.append(Difference(factor, words))
         elif factor == "execution" and unknown and not same_strategy:
             found.append(Difference(factor, "not recorded: each strategy's own default"))
+    if before.merging != after.merging:
+        words = f"{_merging(before)} to {_merging(after)}"
+        found.append(Difference("merging", words))
     if before.table != after.table:
         words = f"{_files(before) or 'as [table] says'} to {_files(after) or 'as [table] says'}"
         found.append(Difference("table", words))
@@ -257,6 +260,10 @@ def options_in_words(arm: ArmValues) -> str:
     parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
     parts.append(_files(arm))
     return " · ".join(part for part in parts if part)
+
+
+def _merging(arm: ArmValues) -> str:
+    return ", ".join(f"{key}={value}" for key, value in arm.merging.items()) or "as [merging] says"
 
 
 def _files(arm: ArmValues) -> str:
