@@ -25,7 +25,7 @@ FEWEST_VALUES = 6
 """Fewer values give no interval: even the range of five holds the median with a chance of only 94 %."""
 _TAIL = 0.025
 """The chance of a miss on each side of an interval of 95 %."""
-_RESAMPLES = 2000
+_RESAMPLES, _FEW_BEYOND = 2000, 5
 _LEAST_BLOCKS = 4
 
 Floats = npt.NDArray[np.float64]
@@ -245,10 +245,15 @@ def _ranks(count: int, share: float) -> tuple[int, int]:
 def _bounds(values: Floats, pieces: int, among: int = 1) -> tuple[float, float]:
     """The interval of resamples of so many pieces, expanded for their number (Hesterberg 2015): few pieces
     resample with too small a spread, and know it badly."""
-    reach = math.sqrt(pieces / (pieces - 1)) * special.stdtrit(pieces - 1, 1 - _TAIL / among)
-    tail = 100 * float(special.ndtr(-reach))
+    tail = 100 * float(special.ndtr(-_reach(pieces, among)))
     low, high = np.percentile(values, [tail, 100 - tail])
     return float(low), float(high)
+
+
+def _reach(pieces: int, among: int) -> float:
+    """How many standard deviations of the normal distribution the expanded interval reaches to each side."""
+    t = float(special.stdtrit(pieces - 1, 1 - _TAIL / among))
+    return math.sqrt(pieces / (pieces - 1)) * t
 
 
 def ratio_of_medians(
@@ -286,4 +291,11 @@ def compared(
         for seed, (side, period) in enumerate(zip(sides, periods, strict=True))
     ]
     pieces = min(_pieces(side, period) for side, period in zip(sides, periods, strict=True))
-    return Estimate(value, *_bounds(how(*drawn), pieces, among))
+    values = how(*drawn)
+    low, high = _bounds(values, pieces, among)
+    reach = _reach(pieces, among)
+    if special.ndtr(-reach) * len(values) < _FEW_BEYOND:
+        # hardly a resample lies so far out
+        middle, spread = float(values.mean()), reach * float(values.std())
+        low, high = min(low, middle - spread), max(high, middle + spread)
+    return Estimate(value, low, high)

@@ -292,15 +292,11 @@ class RunValues:
 
 def run_values(run: Run) -> RunValues:
     summary, derived = summary_of(run)
-    stated = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
+    scenario = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
     entries = {entry.arm: entry for entry in run.header.arms}
     arms = tuple(
-        _arm(
-            *(run, arm, derived.rounds[arm["arm"]], stated.get(arm["arm"], {})),
-            *(stated.get(entry.of_scenario, {}), entry),
-        )
+        _arm(run, arm, derived.rounds[arm["arm"]], scenario, entries[arm["arm"]])
         for arm in summary["arms"]
-        if (entry := entries[arm["arm"]])
     )
     content = run.header.scenario_content
     named = content.get("reference")
@@ -330,11 +326,11 @@ def _arm(
     run: Run,
     summary: Mapping[str, Any],
     rounds: Rounds,
-    stated: Mapping[str, Any],
-    of_scenario: Mapping[str, Any],
+    scenario: Mapping[str, Mapping[str, Any]],
     entry: ArmEntry,
 ) -> ArmValues:
     name = summary["arm"]
+    stated = scenario.get(name, {})
     cold: dict[int, CellValues] = {}
     if not (summary["wrong"] or summary["unchecked"]):
         cold = {
@@ -350,7 +346,7 @@ def _arm(
         cold=dict(sorted(cold.items())),
         changes=str(stated.get("changes") or (entry.model_extra or {}).get("changes") or ""),
         note=str(stated.get("note") or ""),
-        merging=of_scenario.get("merging") or {},
+        merging=scenario.get(entry.of_scenario, {}).get("merging") or {},
         prediction=entry.prediction,
         column_bytes=entry.column_bytes,
     )

@@ -313,7 +313,8 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
         makers[PARTITION_PATH] = keys.partition_paths
     if config.is_keyless:
         makers.pop(RECORD_KEY, None)
-    if not makers:
+    # a table that nothing was written to has no columns
+    if not makers or table.data_schema() is None:
         return
     plan = plan_snapshot(table, columns=[*makers, *keys.identity.names])
     for slice_ in _telling(plan.slices):

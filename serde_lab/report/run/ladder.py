@@ -263,7 +263,7 @@ def options_in_words(arm: ArmValues) -> str:
 
 
 def _merging(arm: ArmValues) -> str:
-    return ", ".join(f"{key}={value}" for key, value in arm.merging.items()) or "as [merging] says"
+    return ", ".join(f"{key}={value}" for key, value in arm.merging.items()) or "as [table] says"
 
 
 def _files(arm: ArmValues) -> str:
