@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from serde_lab.analysis.cell_values import Estimate, percentile_of, resampled
+from serde_lab.analysis.cell_values import Estimate, percentile_of, ratio_of_medians, resampled
 from serde_lab.analysis.streams import SizeDifference, Streams
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
@@ -208,6 +208,21 @@ def test_the_interval_of_a_percentile_holds_it_in_95_of_100_cases(count: int, q:
         assert found.high is not None
         missed += not found.low <= true <= found.high
     assert missed / trials < 0.1
+
+
+def test_the_interval_of_a_pair_of_three_holds_the_ratio_though_its_blocks_are_few() -> None:
+    """Four blocks of five batches, of which neighbours are alike: all resamples together reach not so far."""
+    draw, missed = np.random.default_rng(7), 0
+    for _ in range(300):
+        noise = draw.normal(size=(2, 40))
+        for batch in range(1, 40):
+            noise[:, batch] += 0.5 * noise[:, batch - 1]
+        one, other = np.exp(0.1 * noise[:, 20:]).tolist()
+        found = ratio_of_medians([one], [other], 5, among=3)
+        assert found.low is not None
+        assert found.high is not None
+        missed += not found.low <= 1 <= found.high
+    assert missed <= 300 * 0.05 / 3
 
 
 def test_an_end_of_an_interval_has_its_own_unit() -> None:
