@@ -292,8 +292,8 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
 
     Looks only where writers of Apache Hudi are known to differ: some left out the name of a single field
     under COMPLEX (HUDI-7001); where Hudi writes Spark's rows, timestamps and binary values get another text
-    than where it writes Avro records; and some of its tables do not store what names their folders. The first
-    rows of a few file slices are compared.
+    than where it writes Avro records; and a table may not state that its days are folders such as 2024/01/31.
+    The first rows of a few file slices are compared.
     """
     config, data = table.config, keys.schema.data
     lone = len(config.record_key_fields) == 1 and not config.bare_keys and not config.index_type
@@ -303,21 +303,21 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
             f" {config.record_key_fields[0]!r}, as Apache Hudi 0.14.1 to 1.0.2 wrote it: its row would not be"
             " found"
         )
-    by_hudi = bool(config.partition_fields) and not (config.index_type or config.is_keyless)
-    in_path = by_hudi or any(_has_two_texts(data, name) for name in keys.folders_by_text)
-    makers = {}
-    if lone or in_path or any(_has_two_texts(data, name) for name in keys.schema.record_key):
-        makers[RECORD_KEY] = keys.record_keys
+    in_path = any(_has_two_texts(data, name) for name in keys.folders_by_text)
+    sampled = lone or in_path or any(_has_two_texts(data, name) for name in keys.schema.record_key)
+    # a folder of too many levels is the other sign of another path
+    levels = len(config.partition_fields)
+    by_hudi = levels > 0 and not (config.index_type or config.is_keyless)
+    makers = {RECORD_KEY: keys.record_keys} if sampled and not config.is_keyless else {}
     # under a global index a row may lie in another partition than its columns say
-    if in_path and not options.table.index_is_global:
+    if (in_path or by_hudi) and not options.table.index_is_global:
         makers[PARTITION_PATH] = keys.partition_paths
-    if config.is_keyless:
-        makers.pop(RECORD_KEY, None)
     # a table that nothing was written to has no columns
     if not makers or table.data_schema() is None:
         return
     plan = plan_snapshot(table, columns=[*makers, *keys.identity.names])
-    for slice_ in _telling(plan.slices):
+    deep = [one for one in plan.slices if one.partition_path.count("/") >= levels > 0]
+    for slice_ in [*(_oldest_and_newest(plan.slices) if sampled else ()), *deep[-1:]]:
         where = table.storage.describe(slice_.paths[0])
         for rows in islice(plan.batches(slice_), 1):
             for column, make in makers.items():
@@ -331,13 +331,10 @@ def _has_two_texts(data: pa.Schema, name: str) -> bool:
     return pa.types.is_timestamp(kind) or pa.types.is_binary(kind)
 
 
-def _telling(slices: Sequence[FileSlice]) -> list[FileSlice]:
-    """A few slices: the oldest and the newest, since releases and settings change with time, and one of the
-    deepest folder, whose name may have been taken apart.
-    """
+def _oldest_and_newest(slices: Sequence[FileSlice]) -> list[FileSlice]:
+    """A few slices, by the time of their base files: releases and settings change with time."""
     by_time = sorted(slices, key=lambda slice_: (slice_.base_instant, slice_.file_id))
-    deepest = sorted(slices, key=lambda slice_: slice_.partition_path.count("/"))[-1:]
-    return [*by_time[:_SAMPLED], *by_time[_SAMPLED:][-_SAMPLED:], *deepest]
+    return [*by_time[:_SAMPLED], *by_time[_SAMPLED:][-_SAMPLED:]]
 
 
 def _check_same(stored: pa.Array, made: pa.Array, where: str) -> None:
