@@ -196,8 +196,9 @@ def _values_of(before: pa.DataType, after: pa.DataType) -> list[Any]:
     if pat.is_binary(before) and pat.is_string(after):
         # only UTF-8 bytes, since others are refused
         return [text.encode() for text in awkward(pa.string())]
-    if pat.is_string(after) and pat.is_floating(before):
-        # leave out subnormal numbers, which Java writes with a second digit that carries no information
+    if pat.is_floating(before):
+        # its digits are converted: leave out subnormal numbers, which Java writes with a second digit that
+        # carries no information
         least = np.finfo(before.to_pandas_dtype()).tiny
         return [v for v in values if not 0 < abs(v) < least]
     return values
