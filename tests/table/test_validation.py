@@ -381,6 +381,23 @@ def _(writer: PlainWriter) -> None:
 
 @damage("commit-unreadable", archived)
 def _(writer: PlainWriter) -> None:
+    """Only what the commits wrote; their times and actions can be read."""
+    folder = writer.table.timeline().history_folder
+    (path,) = (f.path for f in writer.storage.list_files(folder) if f.name.endswith(".parquet"))
+    data = bytearray(writer.storage.get(path))
+    columns = pq.ParquetFile(pa.BufferReader(bytes(data))).metadata.row_group(0)
+    (metadata,) = (
+        column
+        for column in map(columns.column, range(columns.num_columns))
+        if column.path_in_schema == "metadata"
+    )
+    # in the midst of the dictionary: the head of the page after it has statistics, which nobody reads
+    data[(metadata.dictionary_page_offset + metadata.data_page_offset) // 2] ^= 1
+    writer.storage.replace(path, bytes(data))
+
+
+@damage("commit-unreadable", archived)
+def _(writer: PlainWriter) -> None:
     path = f"{writer.table.timeline().history_folder}/manifest_1"
     text = writer.storage.get(path)
     writer.storage.replace(path, text.replace(b"fileName", b"filename"))

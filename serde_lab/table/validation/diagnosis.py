@@ -162,10 +162,9 @@ def _uncommitted(table: Inspection) -> Iterator[TableFinding]:
 
 def check_archived(table: Inspection) -> Iterator[TableFinding]:
     """The files of archived commits, whose metadata is read from the history."""
-    before = set(table.unreadable)
-    archived = table.archived()
-    for where in table.unreadable.keys() - before:
-        yield Kind.COMMIT_UNREADABLE.at(where, table.unreadable[where])
+    archived, unreadable = table.archived()
+    for where, why in unreadable.items():
+        yield Kind.COMMIT_UNREADABLE.at(where, why)
     replaced = {group for one in archived.values() for group in one.replaced_file_groups}
     yield from _committed(table, archived, replaced | table.replaced.keys())
 

@@ -123,23 +123,30 @@ class Inspection:
             self.unreadable[folder] = exc.message
             return None
 
-    def archived(self) -> dict[str, CommitMetadata]:
-        """The metadata of archived writes, by time; none if a restore may have undone some of them."""
+    def archived(self) -> tuple[dict[str, CommitMetadata], dict[str, str]]:
+        """The metadata of archived writes, by time, and why some cannot be read, by place.
+
+        There is none if a restore may have undone some of the writes.
+        """
         if self.layout_version == 1 or not self.history:
-            return {}
+            return {}, {}
         folder = self.timeline.history_folder
-        instants = LsmTimeline(self.storage, folder).instants()
+        try:
+            instants = LsmTimeline(self.storage, folder).instants()
+        except LabError as exc:
+            return {}, {folder: exc.message}
         if "restore" in {one.action for one in self.instants} | {one.action for one in instants}:
-            return {}
-        found = {}
+            return {}, {}
+        found: dict[str, CommitMetadata] = {}
+        unreadable: dict[str, str] = {}
         for one in instants:
             if one.action in WRITE_ACTIONS and one.metadata:
                 where = f"{folder}: instant {one.time}"
                 try:
                     found[one.time] = CommitMetadata.from_bytes(one.metadata, where)
                 except LabError as exc:
-                    self.unreadable[where] = exc.message
-        return found
+                    unreadable[where] = exc.message
+        return found, unreadable
 
     @cached_property
     def replaced(self) -> dict[tuple[str, str], str]:

@@ -143,6 +143,7 @@ _OLD_NAME = re.compile(r"^\d{14,17}\.(commit|deltacommit|replacecommit)$")
 
 
 def check_timeline(table: Inspection) -> Iterator[TableFinding]:
+    # reading both fills `unreadable`
     commits, _ = table.commits, table.history
     for path, why in table.unreadable.items():
         yield Kind.COMMIT_UNREADABLE.at(path, why)
