@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -150,6 +151,12 @@ def batches_of(
         found += batch.num_rows
         yield batch
     _check_found(file, found)
+
+
+def file_batches(file: Path, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+    """`batches_of` a local file. Raises DataError, which names it, if it is not readable Parquet."""
+    with parquet_errors(str(file), DataError), pq.ParquetFile(file) as source:
+        yield from batches_of(source, columns, rows)
 
 
 def _check_found(file: pq.ParquetFile, rows: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import DataError, SetupError, UsageError
+from serde_lab.errors import SetupError, UsageError
 from serde_lab.files import lock_file
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
 from serde_lab.inputs.shaped_rows import GENERATOR
@@ -31,7 +31,7 @@ from serde_lab.lab.inputs.batches import (
     make_batches,
     named_batches,
 )
-from serde_lab.records.buffers import batches_of, parquet_errors
+from serde_lab.records.buffers import file_batches
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
@@ -61,8 +61,7 @@ class CommitInput:
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Its rows in their order, at most so many at once."""
         for file in self.files:
-            with parquet_errors(str(file), DataError), pq.ParquetFile(file) as source:
-                yield from batches_of(source, None, rows)
+            yield from file_batches(file, None, rows)
 
 
 @dataclass(frozen=True, slots=True)

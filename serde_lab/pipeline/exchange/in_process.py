@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
 from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.handles.row_writer import sorted_ranges
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, topology_of
-from serde_lab.records.buffers import batches_of, parquet_errors
+from serde_lab.records.buffers import file_batches
 from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
@@ -117,8 +115,4 @@ def parquet_partitions(
 ) -> list[Iterator[pa.RecordBatch]]:
     """One input partition per file, in the given order, as the Spark source reads them."""
 
-    def read(file: Path) -> Iterator[pa.RecordBatch]:
-        with parquet_errors(str(file), DataError), pq.ParquetFile(file) as source:
-            yield from batches_of(source, columns, rows)
-
-    return [read(file) for file in files]
+    return [file_batches(file, columns, rows) for file in files]

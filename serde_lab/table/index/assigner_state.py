@@ -29,7 +29,8 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
 from serde_lab.merging.survivors import Indices, match
-from serde_lab.records.buffers import HashedKeys
+from serde_lab.records.buffers import HashedKeys, rows_of
+from serde_lab.table.files.parquet import parquet_file
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
@@ -148,7 +149,7 @@ class AssignerState:
         if content is None:
             return None
         try:
-            stored = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+            stored = rows_of(parquet_file(pa.BufferReader(content)))
             stated = stored.schema.metadata or {}
             unseen, unseen_logs = (
                 json.loads(stated[_UNSEEN]),

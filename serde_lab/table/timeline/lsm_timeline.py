@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 
 from serde_lab.avro.codec import hudi_schema, read_single
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import parquet_errors
+from serde_lab.records.buffers import parquet_errors, rows_of
+from serde_lab.table.files.parquet import parquet_file
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
@@ -188,8 +189,7 @@ class LsmTimeline:
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         path = f"{self._folder}/{name}"
         with parquet_errors(self._storage.describe(path), TableError):
-            source = self._storage.open_input(path)
-            table = pq.read_table(source, columns=columns, page_checksum_verification=True)
+            table = rows_of(parquet_file(self._storage.open_input(path)), columns)
         if columns is not None:
             return table
         return table.select(_SCHEMA.names).cast(_SCHEMA)
