@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from serde_lab.errors import UsageError
-from serde_lab.files import write_whole
+from serde_lab.files import read_json, write_whole
 from serde_lab.inputs.random_choices import share_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import child_fields, is_binary, is_list, is_string, plain_schema
@@ -88,9 +88,9 @@ class PartFolder:
         Every part is read, since Parquet's readers take damaged values for right ones.
         """
         try:
-            found = json.loads((self.folder / MANIFEST).read_text())
+            found = read_json(self.folder / MANIFEST)
             stated = found.pop("digest")
-            if found["format_version"] != FORMAT_VERSION or stated != _digest(_text_of(found)):
+            if found["format_version"] != FORMAT_VERSION or stated != _digest(_bytes_of(found)):
                 return None
             parts = tuple(Part(**part) for part in found["parts"])
             manifest = Manifest(
@@ -100,13 +100,15 @@ class PartFolder:
                 parts=parts,
                 notes=found["notes"],
             )
-        except (FileNotFoundError, NotADirectoryError, *_OF_OTHER_JSON):
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):  # no manifest of this version
             return None
         for part in parts:
             file = self.folder / part.name
             if not file.is_file() or file.stat().st_size != part.file_bytes:
                 return None
-            if _digest(file) != part.digest:
+            if _digest_of_file(file) != part.digest:
                 return None
         return manifest
 
@@ -148,7 +150,7 @@ class PartFolder:
             "parts": [asdict(part) for part in parts],
             "notes": dict(notes),
         }
-        _write_json(self.folder / MANIFEST, stated | {"digest": _digest(_text_of(stated))})
+        _write_json(self.folder / MANIFEST, stated | {"digest": _digest(_bytes_of(stated))})
         (self.folder / UNFINISHED).unlink(missing_ok=True)
         return manifest
 
@@ -175,7 +177,7 @@ class PartWriter:
             rows=self._content.rows,
             file_bytes=self._file.stat().st_size,
             content=self._content.hexdigest(),
-            digest=_digest(self._file),
+            digest=_digest_of_file(self._file),
         )
 
     def __enter__(self) -> Self:
@@ -212,23 +214,20 @@ def write_parts(
         yield part
 
 
-_OF_OTHER_JSON = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a manifest raises if it is no JSON, or not that of a manifest."""
-
-
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    write_whole(file, f"{_text_of(content)}\n".encode())
+    write_whole(file, _bytes_of(content) + b"\n")
 
 
-def _text_of(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, sort_keys=True)
+def _bytes_of(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()
 
 
-def _digest(what: Path | str) -> str:
-    """SHA-256 of a file's bytes, or of a text."""
-    if isinstance(what, str):
-        return f"sha256:{hashlib.sha256(what.encode()).hexdigest()}"
-    with what.open("rb") as file:
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 

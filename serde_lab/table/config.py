@@ -257,8 +257,8 @@ class TableConfig:
         if self.partition_kinds or self.key_generator != "CUSTOM":
             # an extractor alone says nothing of fields whose kinds are not known
             stated[_EXTRACTOR] = self.extra.get(_EXTRACTOR, "").endswith(_OF_SLASHES)
-        for key in stated:
-            if stated[key] and set(self.partition_fields) != set(self.time_fields):
+        for key, is_stated in stated.items():
+            if is_stated and set(self.partition_fields) != set(self.time_fields):
                 raise TableError(
                     f"table {self.name} has {key}={self.extra[key]}: its days are folders such as 2024/01/31,"
                     " which the lab writes only by the key generator TIMESTAMP"
