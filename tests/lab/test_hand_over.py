@@ -96,14 +96,33 @@ def history(folder: Path, kind: Mapping[str, str], crew: Crew | None) -> list[Ex
     return found
 
 
+def columns_of(rows: pa.Table, footer: pq.FileMetaData) -> tuple[object, ...]:
+    """A Parquet file's rows without what its instant decides, and how each column is stored."""
+    own = [
+        c
+        for c in rows.column_names
+        if c not in ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name")
+    ]
+    sequence = [text.partition("_")[2] for text in rows["_hoodie_commit_seqno"].to_pylist()]
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    columns = [
+        (c.compression, c.encodings, c.statistics is not None)
+        for group in groups
+        for c in map(group.column, range(group.num_columns))
+    ]
+    return rows.select(own).to_pydict(), sequence, columns
+
+
 def stored(block: LogBlock | Damage) -> tuple[object, ...]:
-    """The type of a log block, and its rows and bytes before compression."""
+    """The type of a log block, and its bytes, or its rows and how they are stored.
+
+    No size of a Parquet block: the checksum in a page's head takes more or fewer bytes by its value.
+    """
     assert isinstance(block, LogBlock)
     if block.type != BlockType.PARQUET_DATA:
         return block.type, block.content.size
-    footer = pq.read_metadata(pa.BufferReader(block.content))
-    groups = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
-    return block.type, footer.num_rows, groups
+    rows = pq.read_table(pa.BufferReader(block.content))
+    return block.type, *columns_of(rows, pq.read_metadata(pa.BufferReader(block.content)))
 
 
 def likeness(folder: Path) -> list[tuple[object, ...]]:
@@ -125,20 +144,8 @@ def likeness(folder: Path) -> list[tuple[object, ...]]:
             # compressed, its instant's digits decide a block's size too
             found.append((name, *map(stored, parse_blocks(pa.py_buffer(path.read_bytes())))))
             continue
-        footer, rows = pq.read_metadata(path), pq.read_table(path)
-        own = [
-            c
-            for c in rows.column_names
-            if c not in ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name")
-        ]
-        sequence = [text.partition("_")[2] for text in rows["_hoodie_commit_seqno"].to_pylist()]
-        groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
-        columns = [
-            (c.compression, c.encodings, c.statistics is not None)
-            for group in groups
-            for c in map(group.column, range(group.num_columns))
-        ]
-        found.append((name, rows.select(own).to_pydict(), sequence, footer.metadata, columns))
+        footer = pq.read_metadata(path)
+        found.append((name, footer.metadata, *columns_of(pq.read_table(path), footer)))
     return found
 
 
