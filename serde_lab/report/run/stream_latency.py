@@ -85,8 +85,8 @@ def stream_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     if not found.differences:
         return notation.NOTHING, "one strategy alone, or no valid timing", ()
     about = (
-        f"the size of a micro-batch of a {_TYPES[types[0]]} table from which on the slowest strategy takes"
-        f" {MATTERS:g} times as long as the fastest, or more, as far as the batches of one session tell"
+        "is the size of a micro-batch from which on the strategy matters: the slowest takes at least"
+        f" {MATTERS:g} times as long as the fastest ({_TYPES[types[0]]}, batches of one session)"
     )
     if first is not None:
         return f"{notation.count(first)} rows", about, sentences
