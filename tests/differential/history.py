@@ -25,8 +25,12 @@ Row = dict[str, Any]
 
 OF_HUDI = ("BUCKET", "SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM")
 REPLACING = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
-SERVICES = ("compact", "clean", "archive", "rollback", "split", "merge")
-"""Steps without rows, after which a table reads as before; split and merge are resize-buckets."""
+SERVICES = (
+    *("compact", "clean", "archive", "rollback", "split", "merge"),
+    *("savepoint", "restore"),
+)
+"""Steps without rows: after a restore a table reads as at its last savepoint, after the others as before.
+Split and merge are resize-buckets."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Step:
     """Into how many input files the rows are split."""
     killed_at: int = -1
     """Its writer's storage goes down at this change of it."""
+    undone: bool = False
+    """It is rolled back once it has completed."""
     looks_back: int = 0
     """After it, the table is also read as it was so many steps before, and what changed since; 0: not."""
 
@@ -121,7 +127,7 @@ class History:
     def hudi_can_write(self) -> bool:
         """Whether Apache Hudi has all of its steps, and does them in the same way."""
         known = ("upsert", "insert", "delete", *REPLACING, *SERVICES)
-        steps = all(s.operation in known and s.killed_at < 0 for s in self.steps)
+        steps = all(s.operation in known and s.killed_at < 0 and not s.undone for s in self.steps)
         # it does not refuse to make an ordering column wider beside deletes in logs
         refused = self.kind.merge_on_read and not self.kind.orderings.keys().isdisjoint(
             self.columns()

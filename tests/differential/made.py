@@ -20,7 +20,9 @@ from tests.differential.model import Model
 
 _ORDERINGS = ("long", "int", "double", "single", "text", "moment", "day", "price", "flag", "short")
 _DELETED = "_hoodie_is_deleted"
-_STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
+_STRATEGIES = ("pickle", "pickle_columns", "avro", "internal_row", "arrow")
+_OF_BOTH = ("avro", "internal_row")
+"""The strategies with an execution by row and one by batch."""
 _SAYS_NOTHING: dict[str, Sequence[Any]] = {
     _DELETED: (False, None),
     "mark": ("", "d", "I", None),
@@ -91,8 +93,8 @@ class _Draw:
     columns: dict[str, str] = field(default_factory=dict)
     orderings: dict[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
-    step3: bool = True
-    fresh: int = 0
+    restore_at: int = 0
+    """The step that restores the table, 0 while there is no savepoint."""
 
     def history(self) -> History:
         kind, random = self.kind, self.random
@@ -108,6 +110,10 @@ class _Draw:
         steps: list[Step] = []
         for number in range(random.randint(2, 9)):
             operation = "upsert" if number == 0 else random.choice(self._operations())
+            if operation == "savepoint":
+                self.restore_at = number + random.randint(2, 3)
+            elif number and number == self.restore_at:
+                operation = "restore"
             step = self._step(operation, number)
             if step is not None:
                 steps.append(step)
@@ -154,7 +160,8 @@ class _Draw:
         """What such a table takes, often what it takes often."""
         kind = self.kind
         found = ["upsert"] * 6 + ["delete"] * 2
-        found += ["insert", "clean", "archive", "rollback"]
+        found += ["insert", "clean", "archive", "rollback"] + ["savepoint"] * 2
+        found += ["restore"] * bool(self.restore_at)
         if kind.index == "CONSISTENT_HASHING":
             found += ["split", "merge"] * 3
         else:
@@ -202,6 +209,8 @@ class _Draw:
             rows = [self._row("a", columns, operation)]
         if random.random() < 0.12 and number:
             how["killed_at"] = random.randint(0, 12)
+        elif random.random() < 0.06 and number:
+            how["undone"] = True
         return Step(operation, tuple(rows), tuple(columns.items()), **how) if rows else None
 
     @property
@@ -215,7 +224,7 @@ class _Draw:
         strategy = random.choice(_STRATEGIES)
         how: dict[str, Any] = {
             "strategy": strategy,
-            "execution": random.choice(["", "row", "batch"]) if strategy == "internal_row" else "",
+            "execution": random.choice(["", "row", "batch"]) if strategy in _OF_BOTH else "",
             "rows_per_frame": random.choice([-1, 1, 2]),
             "files": random.randint(1, 3),
         }

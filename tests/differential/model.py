@@ -89,6 +89,8 @@ class Model:
     _logged: dict[str, bool] = field(default_factory=dict)
     """The partitions with deletes in logs; False where the index leaves open whether there are any."""
     _unknown: set[str] = field(default_factory=set)
+    _saved: Model | None = None
+    """At the last savepoint."""
 
     @classmethod
     def after(cls, history: History) -> Model:
@@ -109,6 +111,10 @@ class Model:
         elif step.operation in ("split", "merge"):
             # some file groups are written anew
             self._logged = dict.fromkeys(self._logged, False)
+        elif step.operation == "savepoint":
+            self._saved = self.kept()
+        elif step.operation == "restore":
+            self._restore()
         elif step.operation == "delete_partition":
             self._forget(set(step.partitions))
         elif step.writes:
@@ -123,6 +129,17 @@ class Model:
         places, groups, unknown = dict(self._places), dict(self._groups), set(self._unknown)
         columns, logged = dict(self.columns), dict(self._logged)
         return Model(self.kind, columns, Counter(), self.step, places, groups, logged, unknown)
+
+    def is_undone(self, moment: Model) -> bool:
+        """Whether a restore takes back what was done between the savepoint and an earlier moment."""
+        return self._saved is not None and self._saved.step < moment.step
+
+    def _restore(self) -> None:
+        if self._saved is None:
+            return
+        then = self._saved.kept()
+        self.columns, self._places, self._groups = then.columns, then._places, then._groups
+        self._logged, self._unknown = then._logged, then._unknown
 
     def changes_columns(self, step: Step) -> bool:
         """Whether a step makes a column wider, or brings one that marks deletes."""

@@ -17,6 +17,7 @@ import serde_lab
 from serde_lab.errors import LabError
 from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
+from serde_lab.table.read_plan import ReadPlan
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain
 from tests.differential.history import Row
@@ -25,7 +26,6 @@ from tests.differential.writers import AS_STORED, FailedError, conf_set
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WITH_META = {"serde_lab.meta_columns": "true"}
 _META = ("_hoodie_record_key", "_hoodie_partition_path")
 _AS_SEEN = {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 """Of the files by which rows come out of Spark: values of any year, as they are."""
@@ -35,12 +35,15 @@ _AS_SEEN = {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 class View:
     """Which rows of a table are asked for: those after the last write that was requested by `as_of`, "" for
     all writes; `base_files`: the rows of the newest base files alone, which Hudi calls read-optimised;
-    `since`: the rows of writes that completed later.
+    `since`: the rows of writes that completed later. `strategy` and `execution` are those of the records that
+    the lab merges, "" for Arrow.
     """
 
     as_of: str = ""
     base_files: bool = False
     since: str = ""
+    strategy: str = ""
+    execution: str = ""
 
     @property
     def kind(self) -> str:
@@ -64,6 +67,13 @@ class View:
         return {**found, "as.of.instant": self.as_of} if self.as_of else found
 
     @property
+    def of_the_lab(self) -> dict[str, str]:
+        """As options of the lab's reads, with the meta columns."""
+        records = {"serde_lab.strategy": self.strategy, "serde_lab.execution": self.execution}
+        stated = {name: value for name, value in records.items() if value}
+        return {**self.options, **stated, "serde_lab.meta_columns": "true"}
+
+    @property
     def of_hudi_rs(self) -> dict[str, str]:
         """As options of hudi-rs."""
         return {"hoodie.read.use.read_optimized.mode": "true"} if self.base_files else {}
@@ -78,21 +88,21 @@ def read(
     schema: pa.Schema,
     session: SparkSession | None,
     view: View = NOW,
+    plan: ReadPlan | None = None,
 ) -> list[Row]:
-    """The table at `path` as `reader` sees it. Raises FailedError."""
+    """The table at `path` as `reader` sees it; `plan`: by this plan of the lab's. Raises FailedError."""
     try:
         if reader == "hudi-rs":
             by_rust = HudiRs(path, view.as_of, view.of_hudi_rs)
             found = by_rust.changes(view.since) if view.since else by_rust.table()
             return _answer(found, schema)
         if session is None:
-            plan = plan_read(open_table(path), parse_read_options(view.options | _WITH_META))
-            return _answer(plan.read(), schema)
+            return _answer((plan or planned(path, view)).read(), schema)
         if reader == "apache-hudi":
             with conf_set(session, AS_STORED):
                 frame = HudiSnapshot(session, path, view.options).frame()
                 return _answer(_collected(session, frame), schema)
-        frame = serde_lab.read(session, path, view.options | _WITH_META)
+        frame = serde_lab.read(session, path, view.of_the_lab)
         return _answer(_collected(session, frame), schema)
     except (LabError, KeyError, ValueError, TypeError, pa.ArrowException) as exc:
         raise FailedError(f"{type(exc).__name__}: {' '.join(str(exc).split())[:400]}") from exc
@@ -101,6 +111,11 @@ def read(
             raise
         # what Spark raises differs from cause to cause
         raise FailedError(" ".join(root_cause(str(exc)).split())[:400]) from exc
+
+
+def planned(path: str, view: View = NOW) -> ReadPlan:
+    """The lab's read of the table at `path`, with its files listed but not read."""
+    return plan_read(open_table(path), parse_read_options(view.of_the_lab))
 
 
 def last_instant(path: str) -> tuple[str, str]:

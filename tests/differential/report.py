@@ -15,13 +15,14 @@ _HEAD = """# Random histories of tables, held to a model of dicts
 Written by `make differential`; do not edit. A history is a table of a random kind and up to ten steps:
 upserts, inserts, deletes by operation and by mark, overwritten and deleted partitions, rows that leave
 columns out, columns that are added, moved and made wider, ordering columns too, buckets that are split and
-merged, compaction, cleaning, archiving, rollback, and writers that are killed. The strategy, execution, log
-blocks and topology change from write to write. Tables have the versions 6, 8 and 9, and merge by event time,
-by commit time, or by a payload class.
+merged, compaction, cleaning, archiving, rollback, savepoints and restores to them, completed writes that are
+rolled back, and writers that are killed. The strategy, execution, log blocks and topology change from write
+to write. Tables have the versions 6, 8 and 9, and merge by event time, by commit time, or by a payload class.
 
-A model that shares no code with the lab says which rows are right. After each step, the lab's own reader and
-hudi-rs must see these rows, and in a read-optimised read those in base files alone. After some steps, and at
-the end for each earlier step, they must also see the rows as they were then, and the changes since.
+A model that shares no code with the lab says which rows are right. After each step, the lab's own reader (by
+the step's strategy) and hudi-rs must see these rows, and in a read-optimised read those in base files alone.
+After some steps, and at the end for each earlier step, they must also see the rows as they were then, and
+the changes since. A read that the lab planned before a service must see its rows after it, too.
 `tests/readers.toml` says where a reader cannot judge. Some histories run on Spark too: the lab writes and
 reads there, and Apache Hudi reads every table as it is and as it once was. If Apache Hudi can do all steps of
 a history, it also writes the history, alone and in turn with the lab; if it can do the first alone, the lab

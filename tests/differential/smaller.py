@@ -90,6 +90,7 @@ def _smaller_step(step: Step) -> Iterator[Step]:
     plain = Step("")
     names = (
         "killed_at",
+        "undone",
         "execution",
         "rows_per_frame",
         "files",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.source import schema
 from tests.differential.history import SERVICES, Case, History, Row, Step
 from tests.differential.kind import TOPOLOGIES, Kind
@@ -60,6 +61,7 @@ def test_the_selection_has_every_kind_of_step_and_index() -> None:
     assert {step.operation for step in steps} == writes | set(SERVICES)
     assert {one.kind.index for one in drawn} == set(TOPOLOGIES)
     assert any(step.killed_at >= 0 for step in steps)
+    assert any(step.undone for step in steps)
     assert {one.kind.version for one in drawn} == {6, 8, 9}
     assert {one.kind.rules.fill for one in drawn if one.kind.by_class} == {"null"}
     assert any(not one.kind.orderings.keys().isdisjoint(one.columns()) for one in drawn)
@@ -139,6 +141,33 @@ def test_what_has_to_be_refused_and_is_not_is_told(
     steps = (Step("upsert", (row(1),), INT), DELETED, Step("upsert", (row(2),), WIDE))
     (difference,) = Trial(History(kind, steps), tmp_path).differences()
     assert difference.failed == f"written: {WIDER_THAN_DELETES}"
+
+
+def test_a_restore_forgets_what_came_after_the_savepoint(tmp_path: Path) -> None:
+    kind = Kind("event time", "MERGE_ON_READ", ordering="int")
+    wide = Step("upsert", (row(9) | {"long": 1},), (*INT, ("long", "long")))
+    steps = (
+        *(Step("upsert", (row(1),), INT), Step("savepoint"), wide, Step("compact"), DELETED),
+        *(Step("restore"), Step("upsert", (row(2, key="b"),), INT)),
+    )
+    for version in (6, 8, 9):
+        drawn = History(replace(kind, version=version), steps)
+        trial = Trial(drawn, tmp_path / str(version))
+        assert trial.differences() == []
+        assert trial.looks["serde_lab, planned before a service"] == 3
+        model = Model.after(drawn)
+        assert [(one["k"], one["int"]) for one in model.plain_rows()] == [("a", 0), ("b", 0)]
+        assert "long" not in model.columns
+
+
+def test_a_write_that_is_rolled_back_leaves_nothing(tmp_path: Path) -> None:
+    steps = (Step("upsert", (row(1),), INT), Step("upsert", (row(2, 7),), INT, undone=True))
+    for table_type in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        kind = Kind("event time", table_type, ordering="int")
+        trial = Trial(History(kind, steps), tmp_path / table_type)
+        assert trial.differences() == []
+        last = open_table(trial.path(LAB)).timeline().instants()[-1]
+        assert (last.action, last.is_completed) == ("rollback", True)
 
 
 def test_changes_are_of_the_steps_that_came_later() -> None:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from tests.differential.columns import line
 from tests.differential.history import History
 from tests.differential.model import Model
-from tests.differential.readers import NOW, View, last_instant, read
+from tests.differential.readers import NOW, View, last_instant, planned, read
 from tests.differential.writers import ByHudi, FailedError, InProcess, OnSpark, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from serde_lab.table.read_plan import ReadPlan
 
 HUDI = "Apache Hudi"
 IN_TURN = "Apache Hudi and serde_lab in turn"
@@ -49,6 +51,9 @@ GONE = (
     "which the lab does not read",
 )
 """Parts of what the lab says of a time whose files may be gone, or whose changes are archived."""
+
+NO_FILE = "no such file"
+"""A part of what it says where a file is gone that it planned to read."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,8 @@ class Trial:
             if not (made or step.brings_columns):
                 continue
             must_refuse = model.widens_deletes(step)
+            plan = planned(self.path(who)) if made and not step.writes else None
+            before = Moment("", "", model.kept(), gone=step.operation in ("clean", "restore"))
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
             except FailedError as exc:
@@ -140,8 +147,15 @@ class Trial:
                 continue
             if step.operation in ("clean", "archive"):
                 moments = [replace(moment, gone=True) for moment in moments]
+            if step.operation == "restore":
+                moments = [
+                    replace(one, table=model.kept()) if model.is_undone(one.table) else one
+                    for one in moments
+                ]
             last = number == len(self.history.steps) - 1
             found = list(self._looks(who, number, model, last))
+            if plan is not None:
+                found += self._look(who, number, LAB, before.table, NOW, moment=before, plan=plan)
             if 0 < step.looks_back <= len(moments) and not last:
                 found += self._looks_back(who, number, model, moments[-step.looks_back])
             if found:
@@ -159,7 +173,9 @@ class Trial:
         """What each reader sees: those without Spark after every step, the others after the last."""
         for reader in self.history.judges:
             if reader != HUDI_READER:
-                yield from self._look(who, number, reader, model, NOW)
+                step = self.history.steps[number]
+                merged_by = View(strategy=step.strategy, execution=step.execution)
+                yield from self._look(who, number, reader, model, merged_by)
                 if model.knows_base_files:
                     yield from self._look(who, number, reader, model, View(base_files=True))
             if last and self.session is not None and reader != "hudi-rs":
@@ -211,16 +227,18 @@ class Trial:
         view: View,
         session: SparkSession | None = None,
         moment: Moment | None = None,
+        plan: ReadPlan | None = None,
     ) -> Iterator[Difference]:
         by = reader if session is None or reader == HUDI_READER else ON_SPARK
-        name = f"{by}{view.kind}"
+        name = f"{by}{view.kind}" if plan is None else f"{by}, planned before a service"
         self.looks[name] += 1
         schema = model.kind.schema(model.columns)
         try:
-            rows = read(reader, self.path(who), schema, session, view)
+            rows = read(reader, self.path(who), schema, session, view, plan)
         except FailedError as exc:
             gone = moment is not None and moment.gone
-            if not (gone and any(part in str(exc) for part in GONE)):
+            parts = GONE if plan is None else (NO_FILE,)
+            if not (gone and any(part in str(exc) for part in parts)):
                 yield Difference(number, who, name, failed=str(exc))
             return
         since = moment.table.step if moment is not None and view.since else None

@@ -38,6 +38,8 @@ from tests.differential.kind import Kind
 from tests.faults.scripted_storage import ScriptedStorage
 from tests.peers.hudi_options import HudiWrite, write_options
 from tests.peers.lab_writer import lab_options
+from tests.peers.procedures import call
+from tests.table import savepoints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +90,8 @@ class InProcess:
                 if not step.writes:
                     _serve(path, step.operation)
                     return True
-                return self._write(path, kind, step)
+                with _undone(path, step):
+                    return self._write(path, kind, step) and not step.undone
         except (LabError, pa.ArrowException, ValueError, KeyError, TypeError) as exc:
             raise FailedError(_short(f"{type(exc).__name__}: {exc}")) from exc
 
@@ -106,6 +109,17 @@ class InProcess:
                 raise
             return bool(_COMPLETED.intersection(storage.steps))
         return True
+
+
+@contextmanager
+def _undone(path: str, step: Step) -> Iterator[None]:
+    """Rolls back the writes that complete meanwhile, if the step says so."""
+    there = step.undone and HoodieTable.exists(Storage.open(Path(path)))
+    before = open_table(path).timeline().completed() if there else ()
+    yield
+    if step.undone:
+        table = open_table(path)
+        savepoints.undo(table, set(table.timeline().completed()).difference(before))
 
 
 def _make_if_missing(path: str, kind: Kind) -> None:
@@ -133,6 +147,11 @@ def _serve(path: str, operation: str) -> None:
             archive_now(table, 1, 2)
     elif operation == "rollback":
         roll_back_now(table)
+    elif operation == "savepoint":
+        savepoints.save_now(table)
+    elif operation == "restore":
+        roll_back_now(table)
+        savepoints.restore_now(table)
     else:
         split = operation == "split"
         rules = ResizeRules(1, 0) if split else ResizeRules(1 << 40, 1 << 39)
@@ -155,19 +174,24 @@ class OnSpark:
                 source = self.session.read.option("datetimeRebaseMode", "CORRECTED")
                 frame = source.parquet(_files(kind, step, folder))
                 reader = "spark" if step.rows_per_frame == 1 else "auto"
-                write(frame, path, {**_options(kind, step), "serde_lab.source_reader": reader})
+                options = {**_options(kind, step), "serde_lab.source_reader": reader}
+                with _undone(path, step):
+                    write(frame, path, options)
         except Exception as exc:  # what Spark raises differs from cause to cause
             raise FailedError(_short(f"{type(exc).__name__}: {root_cause(str(exc))}")) from exc
-        return True
+        return not step.undone
 
 
 @dataclass(frozen=True)
 class ByHudi:
-    """Apache Hudi on Spark; of services it does compaction, within the next write."""
+    """Apache Hudi on Spark; of services it does savepoints and restores, and compaction within the next
+    write."""
 
     session: SparkSession
 
     def do(self, path: str, kind: Kind, step: Step) -> bool:
+        if step.operation in ("savepoint", "restore"):
+            self._serve(path, kind, step.operation)
         if not step.writes:
             return step.operation != "compact"
         asked = HudiWrite(
@@ -194,6 +218,14 @@ class ByHudi:
         except Exception as exc:  # what Spark raises differs from cause to cause
             raise FailedError(_short(root_cause(str(exc)))) from exc
         return True
+
+    def _serve(self, path: str, kind: Kind, operation: str) -> None:
+        table = open_table(path)
+        saved = savepoints.savepoints(table)
+        if operation == "restore" and saved:
+            call(self.session, path, kind.version, "rollback_to_savepoint")
+        elif operation == "savepoint" and table.timeline().completed()[-1].time not in saved:
+            call(self.session, path, kind.version, "create_savepoint")
 
 
 def _rows(kind: Kind, step: Step) -> pa.Table:

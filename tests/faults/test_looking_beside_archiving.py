@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.avro.codec import write_single
 from serde_lab.errors import TableError
-from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_by_us, upsert
 from tests.faults.test_optimistic_writers import write
+from tests.table.savepoints import restore, restore_now
 
 
 def make(storage: Storage, table_type: str) -> Seen:
@@ -55,41 +54,13 @@ def test_archived_behind_a_savepoint(table_type: str, tmp_path: Path) -> None:
     assert seen_by_us(storage) == rows
 
 
-RESTORE_PLAN = {
-    "type": "record",
-    "name": "HoodieRestorePlan",
-    "fields": [{"name": "savepointToRestoreTimestamp", "type": "string"}],
-}
-
-
-def restore(storage: Storage, saved: str = "") -> None:
-    """To the savepoint, by default of the first write, as Apache Hudi does: what completed later is undone;
-    what was archived stays in the history, and its files."""
-    table = HoodieTable.open(storage)
-    timeline = table.timeline()
-    saved = saved or min(i.time for i in timeline.instants())
-    completion = next(i.completion_time or "" for i in timeline.completed() if i.time == saved)
-    plan = write_single(RESTORE_PLAN, {"savepointToRestoreTimestamp": saved})
-    begun = timeline.create_inflight(
-        timeline.create_requested(timeline.new_instant("restore"), plan)
-    )
-    undone = {i.time for i in timeline.completed() if (i.completion_time or "") > completion}
-    for file in list_table_files(storage).data_files:
-        if file.instant in undone:
-            storage.delete(file.path)
-    for instant in timeline.files():
-        if instant.time in undone:
-            timeline.delete(instant)
-    timeline.create_completed(begun, b"")
-
-
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_restored_to_a_savepoint_that_archiving_has_passed(table_type: str, tmp_path: Path) -> None:
     storage = Storage.open(tmp_path)
     rows = make(storage, table_type)
     upsert(storage, [("p0", "k", 7, "y")], table_type)
     saved(storage)
-    restore(storage)
+    restore_now(HoodieTable.open(storage))
     left = {("p0", "k"): rows["p0", "k"]}
     check_readers(storage, left)
     upsert(storage, [("p0", "l", 0, "z")], table_type)
@@ -119,7 +90,7 @@ def test_a_write_that_completed_before_the_savepointed_one_stays(
 
     slow = write(storage, [("p1", "k", 2, "slow")], table_type=table_type, between=quick)
     upsert(storage, [("p3", "k", 4, "undone")], table_type)
-    restore(storage, slow.instant)
+    restore(HoodieTable.open(storage), slow.instant)
     left = {("p1", "k"): (2, "slow"), ("p2", "k"): (3, "quick")}
     check_readers(storage, left | {("p0", "k"): (1, "first")})
     for number in range(5, 11):
@@ -144,7 +115,7 @@ def test_of_version_6_restored_to_a_savepoint(table_type: str, tmp_path: Path) -
             timeline.delete(instant)
     with pytest.raises(TableError, match="lies behind the savepoint"):
         seen_by_us(storage)
-    restore(storage)
+    restore_now(HoodieTable.open(storage))
     upsert(storage, [("p0", "l", 0, "z")], table_type, options=version)
     check_readers(storage, {("p0", "k"): (0, "x"), ("p0", "l"): (0, "z")})
 

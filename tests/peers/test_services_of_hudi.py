@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.peers import procedures
 from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable
@@ -18,27 +19,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
 KEY = ("k", "n")
 WRITE = HudiWrite()
-_CONF = {
-    "hoodie.metadata.enable": "false",
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.write.auto.upgrade": "false",
-    "hoodie.embed.timeline.server": "false",
-}
 
 
 def call(table: PeerTable, procedure: str, **arguments: str) -> None:
-    """One of Apache Hudi's procedures, which takes further options from the session."""
-    conf = {**_CONF, "hoodie.write.table.version": str(table.table.version)}
-    for key, value in conf.items():
-        table.spark.conf.set(key, value)
-    said = {"path": table.path, **arguments}
-    given = ", ".join(f"{name} => '{value}'" for name, value in said.items())
-    try:
-        table.spark.sql(f"CALL {procedure}({given})").collect()
-    finally:
-        for key in conf:
-            table.spark.conf.unset(key)
+    procedures.call(table.spark, table.path, table.table.version, procedure, **arguments)
 
 
 def test_a_restored_table_is_written_by_both(hudi_session: SparkSession, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from serde_lab.table.timeline.checkpoints import (
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
-from tests.faults.test_looking_beside_archiving import restore
 from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches
+from tests.table.savepoints import restore
 
 
 def test_the_form_is_that_of_hudi_beside_a_key_of_our_own() -> None:
@@ -101,7 +101,7 @@ def test_archiving_keeps_the_last_batch_for_a_restore_to_a_savepoint(
     for number in range(2, 6):
         upsert(stream.storage, [("q", "a", number, "undone")], table_type)
     assert archive(HoodieTable.open(stream.storage), 1, 2) is not None
-    restore(stream.storage, saved.time)
+    restore(HoodieTable.open(stream.storage), saved.time)
     assert stream.last == Checkpoint(2, "one", "insert")
     assert stream.send(2, [("p", "2", 1, "doubled")]) is None
     assert stream.send(3, [("p", "3", 1, "batch")]) is not None

@@ -12,7 +12,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from serde_lab.avro.codec import write_single
 from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.read import parse_read_options, plan_read
@@ -42,6 +41,7 @@ from tests.table.made_up_tables import (
     our_rows,
     without_meta,
 )
+from tests.table.savepoints import save
 
 COW = TableConfig("trips", ("id",), ordering_fields=("ts",))
 MOR = TableConfig("trips", ("id",), table_type="MERGE_ON_READ", ordering_fields=("ts",))
@@ -233,7 +233,7 @@ def test_cleaning_keeps_what_a_savepoint_lists(local: Storage) -> None:
     assert listed.startswith("p/")
     quick = writer.upsert([at("q", 2)])
     writer.complete(slow, stats)
-    save(writer, quick, listed)
+    save(writer.table, quick, [listed])
     for ts in (3, 4):
         writer.upsert([at("p", ts), at("q", ts)])
     clean(writer.table, 1)
@@ -250,48 +250,9 @@ def test_a_clean_that_died_leaves_what_a_savepoint_lists_since(local: Storage) -
     planned = survives(lambda: clean(dying(writer.table, 2), 1))
     assert not planned
     assert [i.action for i in writer.table.timeline().pending()] == ["clean"]
-    save(writer, first, listed[0])
+    save(writer.table, first, listed[:1])
     finish_pending_cleans(writer.table)
     assert [local.exists(path) for path in listed] == [True, False]
-
-
-def save(writer: PlainWriter, commit: Instant, *listed: str) -> None:
-    """Make a savepoint of `commit`, as Apache Hudi does, that lists these files."""
-    files: dict[str, dict[str, Any]] = {}
-    for path in listed:
-        folder, _, name = path.rpartition("/")
-        one = files.setdefault(folder, {"partitionPath": folder, "savepointDataFile": []})
-        one["savepointDataFile"].append(name)
-    timeline = writer.table.timeline()
-    savepoint = replace(commit, action="savepoint", state="requested", completion_time=None)
-    content = write_single(_SAVEPOINT, {"partitionMetadata": files})
-    timeline.create_completed(timeline.create_inflight(savepoint), content)
-
-
-_SAVEPOINT = {
-    "type": "record",
-    "name": "HoodieSavepointMetadata",
-    "fields": [
-        {
-            "name": "partitionMetadata",
-            "type": {
-                "type": "map",
-                "values": {
-                    "type": "record",
-                    "name": "HoodieSavepointPartitionMetadata",
-                    "fields": [
-                        {"name": "partitionPath", "type": "string"},
-                        {
-                            "name": "savepointDataFile",
-                            "type": {"type": "array", "items": "string"},
-                        },
-                    ],
-                },
-            },
-        }
-    ],
-}
-"""Those fields of Hudi's schema that name the files."""
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -309,7 +270,7 @@ def test_archiving_leaves_the_write_that_states_the_columns(saved: bool, local: 
     assert schema is not None
     assert "more" in schema.names
     if saved:
-        save(writer, timeline.completed()[-1])
+        save(writer.table, timeline.completed()[-1], [])
         for ts in range(7, 12):
             wide.upsert([{**at("q", ts), "more": ts}])
     archived = archive(writer.table, 2, 3)
