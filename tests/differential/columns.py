@@ -80,6 +80,20 @@ CATALOGUE: Mapping[str, Column] = {
         pa.struct([("a", pa.string()), ("b", pa.struct([("c", pa.int64())]))]),
         ({"a": None, "b": None}, {"a": "", "b": {"c": None}}, {"a": "ü", "b": {"c": 1}}),
     ),
+    # what `nested` becomes where its members change
+    "grown": Column(
+        pa.struct(
+            [
+                ("a", pa.string()),
+                ("b", pa.struct([("c", pa.float64()), ("d", pa.list_(pa.int32()))])),
+            ]
+        ),
+        (
+            {"a": None, "b": None},
+            {"a": "", "b": {"c": -0.0, "d": None}},
+            {"a": "ü", "b": {"c": None, "d": [1]}},
+        ),
+    ),
 }
 """Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
 

@@ -187,7 +187,12 @@ class History:
         }
 
 
-WIDER = {"int": ("long", "double"), "long": ("double",), "single": ("double",)}
+WIDER = {
+    "int": ("long", "double"),
+    "long": ("double",),
+    "single": ("double",),
+    "nested": ("grown",),
+}
 """Types that a column may become."""
 
 

@@ -474,6 +474,9 @@ def _as_type(value: Any, of: str, wanted: str) -> Any:
         return None
     if wanted == "double":
         return float(value)
+    if of == "nested" and wanted == "grown":
+        inner = value["b"]
+        return value | {"b": inner and {"c": _as_type(inner["c"], "long", "double"), "d": None}}
     return struct.unpack("<f", struct.pack("<f", value))[0] if of == "single" else value
 
 
