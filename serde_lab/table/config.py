@@ -39,7 +39,7 @@ UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-_CHANGE_DATA = "hoodie.table.cdc.enabled"
+CHANGE_DATA = "hoodie.table.cdc.enabled"
 _EXTRACTOR = "hoodie.table.partition_extractor_class"
 _SLASHES = "hoodie.datasource.write.slash.separated.date.partitioning"
 _OF_SLASHES = "SlashEncodedDayPartitionValueExtractor"
@@ -242,9 +242,9 @@ class TableConfig:
                 f"table {self.name} has the key generator {self.key_generator}; "
                 f"the lab can write {', '.join(KEY_GENERATOR_CLASSES)}"
             )
-        if self.extra.get(_CHANGE_DATA) == "true":
+        if self.extra.get(CHANGE_DATA) == "true":
             raise TableError(
-                f"table {self.name} has {_CHANGE_DATA}=true, which the lab cannot write"
+                f"table {self.name} has {CHANGE_DATA}=true, which the lab cannot write"
             )
         self._check_days()
 

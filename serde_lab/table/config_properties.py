@@ -23,6 +23,7 @@ from serde_lab.merging.merger import (
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.table.config import (
+    CHANGE_DATA,
     KEY_GENERATOR_CLASSES,
     MERGE_PROPERTY,
     PARTIAL_UPDATE,
@@ -80,7 +81,7 @@ def _shared_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.base.file.format": "PARQUET",
         "hoodie.populate.meta.fields": "true",
         "hoodie.partition.metafile.use.base.format": "false",
-        "hoodie.table.cdc.enabled": "false",
+        CHANGE_DATA: "false",
         "hoodie.table.multiple.base.file.formats.enable": "false",
         TIMELINE_ZONE: "UTC",
     }
@@ -234,6 +235,7 @@ _ONLY_VALUES = {
 _FLAGS = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
+    CHANGE_DATA,
     *_REFUSED_VALUES,
 )
 

@@ -14,10 +14,11 @@ _HEAD = """# Random histories of tables, held to a model of dicts
 
 Written by `make differential`; do not edit. A history is a table of a random kind and up to ten steps:
 upserts, inserts, deletes by operation and by mark, overwritten and deleted partitions, rows that leave
-columns out, columns that are added, moved and made wider, members of structs too, buckets that are split and
-merged, compaction, cleaning, archiving, rollback, savepoints and restores to them, completed writes that are
-rolled back, and writers that are killed. The strategy, execution, log blocks and topology change from write
-to write. Tables have the versions 6, 8 and 9, and merge by event time, by commit time, or by a payload class.
+columns out, columns that are added, moved and made wider (ordering columns and members of structs too),
+buckets that are split and merged, compaction, cleaning, archiving, rollback, savepoints and restores to them,
+completed writes that are rolled back, and writers that are killed. The strategy, execution, log blocks and
+topology change from write to write. Tables have the versions 6, 8 and 9, and merge by event time, by commit
+time, or by a payload class.
 
 A model that shares no code with the lab says which rows are right. After each step, the lab's own reader (by
 the step's strategy) and hudi-rs must see these rows, and in a read-optimised read those in base files alone.

@@ -103,6 +103,7 @@ def test_no_table_is_a_sentence(storage: Storage) -> None:
         ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields=false"),
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "it must be true or false"),
+        ({"hoodie.table.cdc.enabled": "True"}, "it must be true or false"),
         ({"hoodie.table.base.file.format": "ORC"}, "is ORC; only PARQUET is supported"),
         ({"hoodie.table.log.file.format": "HFILE"}, "is HFILE; only HOODIE_LOG is supported"),
         ({"hoodie.table.format": "iceberg"}, "is iceberg; only native is supported"),
