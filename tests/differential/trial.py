@@ -37,10 +37,12 @@ MISREAD_IN_PARTIAL = (
     "a column that becomes wider, or comes to mark deletes, after a partial log block"
 )
 WIDER_THAN_DELETES = "an ordering column that becomes wider beside deletes in logs"
+RESIZED = "a write after a restore to before its buckets were split or merged"
 REFUSALS = {
     NULL_DELETE: "marked as deletes",
     MISREAD_IN_PARTIAL: "logs hold partial updates",
     WIDER_THAN_DELETES: "logs hold deletes with values of it",
+    RESIZED: "hashing",
 }
 """What the lab refuses of what is drawn, and a part of what it says then."""
 
@@ -258,6 +260,9 @@ class Trial:
             may.append(MISREAD_IN_PARTIAL)
         if model.widens_deletes(step) is not False:
             may.append(WIDER_THAN_DELETES)
+        done = [one.operation for one in before]
+        if "restore" in done and ("split" in done or "merge" in done):
+            may.append(RESIZED)
         reasons = [name for name in may if REFUSALS[name] in said]
         self.refused.update(reasons[:1])
         return bool(reasons)
