@@ -14,6 +14,7 @@ from serde_lab.pipeline.commit.table_services import roll_back_now
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.streams.stream_writer import MicroBatch
+from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import checkpoints as module
@@ -416,3 +417,35 @@ def test_manifests_of_an_instant_that_is_gone_count_for_nothing(tmp_path: Path) 
     # from an older checkpoint it can be sent again
     assert stream.send(1, PARTS[1][:1]) is None
     assert len(stream.storage.list_files(MANIFESTS)) == 1
+
+
+def test_copies_of_manifests_count_for_nothing(tmp_path: Path) -> None:
+    """As an editor or a file manager makes them."""
+    stream = stream_in(tmp_path, batches_per_commit=10)
+    stream.send(0, FIRST)
+    (manifest,) = stream.storage.list_files(MANIFESTS)
+    content = stream.storage.get(manifest.path)
+    for name in ("0 (copy).json", "9.json~", ".9.json.swp", "-9.json", ".json", "json", "9"):
+        stream.storage.replace(f"{manifest.folder}/{name}", content)
+    assert pending(stream) == 1
+    stream.send(1, PARTS[1])
+    stream.start().flush()
+    check_readers(stream.storage, seen_by_us(stream.storage))
+    assert stated_batches(stream.storage) == ['{"default_single_writer": "1"}']
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_batches_of_a_damaged_manifest_are_kept(left: float, tmp_path: Path) -> None:
+    """No write takes their files for those of an unfinished batch, and removes them."""
+    stream = stream_in(tmp_path, batches_per_commit=10)
+    stream.send(0, FIRST)
+    (manifest,) = stream.storage.list_files(MANIFESTS)
+    content = stream.storage.get(manifest.path)
+    stream.storage.replace(manifest.path, content[: int(len(content) * left)])
+    files = list_table_files(stream.storage)
+    with pytest.raises(TableError, match=r"0\.json: is (empty|not readable)"):
+        upsert(stream.storage, PARTS[1])
+    assert list_table_files(stream.storage) == files
+    stream.storage.replace(manifest.path, content)
+    upsert(stream.storage, PARTS[1])
+    check_readers(stream.storage, seen_after(seen_after({}, FIRST), [PARTS[1][0], PARTS[1][2]]))

@@ -47,7 +47,7 @@ _RESTORE_PLAN = {
 }
 
 
-def save(table: HoodieTable, write: Instant, paths: Iterable[str]) -> None:
+def save(table: HoodieTable, write: Instant, paths: Iterable[str]) -> Instant:
     """Make a savepoint of `write` that lists the files at `paths`."""
     files: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -57,7 +57,7 @@ def save(table: HoodieTable, write: Instant, paths: Iterable[str]) -> None:
     timeline = table.timeline()
     savepoint = replace(write, action="savepoint", state="requested", completion_time=None)
     content = write_single(_SAVEPOINT, {"partitionMetadata": files})
-    timeline.create_completed(timeline.create_inflight(savepoint), content)
+    return timeline.create_completed(timeline.create_inflight(savepoint), content)
 
 
 def save_now(table: HoodieTable) -> None:

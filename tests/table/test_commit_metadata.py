@@ -75,8 +75,10 @@ def test_the_container_is_plain_and_says_its_schema() -> None:
     assert record["version"] is None
 
 
-def test_an_empty_file_is_an_empty_commit() -> None:
-    assert CommitMetadata.from_bytes(b"", "f") == CommitMetadata("UNKNOWN")
+def test_an_empty_file_is_no_commit_without_files() -> None:
+    """As a power cut may leave it: what the write replaced would be visible again."""
+    with pytest.raises(TableError, match=r"^the-file: is empty, and every write states there"):
+        CommitMetadata.from_bytes(b"", "the-file")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import fastavro
 import pytest
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.services.cleaning import clean
@@ -111,6 +111,16 @@ def test_an_incremental_read_sees_only_what_stayed(local: Storage, version: int)
     assert changed(start) == ["d", "e"]
     assert changed(start, second) == ["b", "d"]
     assert changed(second) == ["e"]
+
+
+def test_a_replacecommit_that_is_empty_is_refused(local: Storage) -> None:
+    """As a power cut may leave it: without what it states, the replaced rows would be back."""
+    writer = PlainWriter(local, config(), SMALL)
+    writer.upsert([row("a", 1)])
+    done = insert_overwrite(writer, row("b", 2))
+    local.replace(writer.table.timeline().path(done), b"")
+    with pytest.raises(TableError, match=f"{done.time}.*is empty"):
+        our_rows(writer.table)
 
 
 def test_wildcards_name_partitions(local: Storage) -> None:

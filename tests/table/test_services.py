@@ -225,7 +225,9 @@ def test_changes_up_to_a_write_whose_files_a_slow_one_replaced_are_refused(
         plan_read(writer.table, parse_read_options(options))
 
 
-def test_cleaning_keeps_what_a_savepoint_lists(local: Storage) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_cleaning_keeps_what_a_savepoint_lists(is_empty: bool, local: Storage) -> None:
+    """Nothing is cleaned if the savepoint is empty, as a power cut may leave it."""
     writer = two_partitions(local)
     slow = writer.begin()
     stats = writer.write(slow, [at("p", 2)])
@@ -233,10 +235,15 @@ def test_cleaning_keeps_what_a_savepoint_lists(local: Storage) -> None:
     assert listed.startswith("p/")
     quick = writer.upsert([at("q", 2)])
     writer.complete(slow, stats)
-    save(writer.table, quick, [listed])
+    saved = save(writer.table, quick, [listed])
     for ts in (3, 4):
         writer.upsert([at("p", ts), at("q", ts)])
-    clean(writer.table, 1)
+    if is_empty:
+        local.replace(writer.table.timeline().path(saved), b"")
+        with pytest.raises(TableError, match=r"savepoint: is not a readable Avro file"):
+            clean(writer.table, 1)
+    else:
+        clean(writer.table, 1)
     assert local.exists(listed)
 
 

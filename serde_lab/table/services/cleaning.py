@@ -136,8 +136,7 @@ def _saved(table: HoodieTable, instants: Iterable[Instant]) -> set[str]:
     for one in instants:
         if one.action != "savepoint" or not one.is_completed:
             continue
-        content = timeline.read(one)
-        stated = read_single(content, table.storage.describe(timeline.path(one))) if content else {}
+        stated = read_single(timeline.read(one), table.storage.describe(timeline.path(one)))
         for partition, listed in (stated.get("partitionMetadata") or {}).items():
             names = listed.get("savepointDataFile") or ()
             found |= {in_partition(partition, name) for name in names}

@@ -153,8 +153,10 @@ def _folder(instant: str) -> str:
 
 def _numbers(storage: Storage, instant: str) -> list[int]:
     """The numbers of the instant's manifests, the newest first."""
-    files = storage.list_files(_folder(instant))
-    return sorted((int(file.name.partition(".")[0]) for file in files), reverse=True)
+    names = (file.name.partition(".") for file in storage.list_files(_folder(instant)))
+    # a copy of a manifest under another name is none
+    found = (number for number, _, form in names if number.isdecimal() and form == "json")
+    return sorted(map(int, found), reverse=True)
 
 
 def _path(instant: str, number: int) -> str:

@@ -143,9 +143,13 @@ class CommitMetadata:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:
-        """Read either form; an empty file is an empty commit. Raises TableError naming `where`."""
+        """Read either form. Raises TableError naming `where`, for an empty file too.
+
+        Apache Hudi takes an empty file for a commit without files. But no writer completes a write by one,
+        and what the write replaced, its columns and its batch would be forgotten.
+        """
         if not content:
-            return cls("UNKNOWN")
+            raise TableError(f"{where}: is empty, and every write states there what it did")
         is_json = content[:1] == b"{"
         record = json_object(content, f"{where}:") if is_json else read_single(content, where)
         operation, replaced = (
