@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from serde_lab import __main__ as command
 from serde_lab.cli.app import EXIT_STATUSES, main
 from serde_lab.errors import UsageError, worst
 from serde_lab.lab import runner
@@ -126,6 +128,22 @@ def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.Monkey
     assert "interrupted; what was measured is kept" in said.sentence
     said = call("run", "--resume", "latest", "--cache", "cache")
     assert said.status == 0, said.messages
+
+
+def test_130_ctrl_c_while_the_command_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(MetaPathFinder):
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "serde_lab.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "serde_lab.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "serde-lab: interrupted\n"
 
 
 def test_an_error_of_a_scenario_names_its_keys_and_keeps_its_status() -> None:
