@@ -44,6 +44,22 @@ def test_the_lock_is_let_go_when_a_write_fails(storage: Storage) -> None:
         pass
 
 
+def test_the_lock_is_let_go_at_a_second_ctrl_c(
+    local: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first one ends the write: otherwise this process would be its own other writer."""
+
+    def interrupted(_: TableLock) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableLock, "_remove_without_table", interrupted)
+        with pytest.raises(KeyboardInterrupt), TableLock(local, "upsert"):
+            pass
+    with TableLock(local, "upsert"):
+        pass
+
+
 def test_a_killed_process_holds_nothing(local: Storage) -> None:
     script = (
         "import sys\n"

@@ -158,10 +158,10 @@ class TableLock:
 
     def __exit__(self, *_: object) -> None:
         if self._local is not None:
-            os.ftruncate(self._local, 0)
-            self._remove_without_table()
-            os.close(self._local)  # releases the lock
-            self._local = None
+            held, self._local = self._local, None
+            with os.fdopen(held, "r+b", 0) as file:  # its end releases the lock, whatever happens
+                file.truncate(0)
+                self._remove_without_table()
         if self._lease is not None:
             self._lease.leave()
             self._lease = None
