@@ -9,9 +9,10 @@ from itertools import count
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
-from serde_lab.errors import LabError, OptionError, WriteConflict
+from serde_lab.errors import LabError, OptionError, StorageError, WriteConflict
 from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
@@ -257,12 +258,21 @@ class CheckpointFolder:
 
     @classmethod
     def read(cls, spark: SparkSession, folder: str) -> CheckpointFolder:
-        """Read what all queries have, whatever their sources, by Spark's own classes; nothing changes."""
+        """Read what all queries have, whatever their sources, by Spark's own classes; nothing changes.
+
+        Raises StorageError if the file that names the query cannot be read.
+        """
         jvm, session = spark.sparkContext._jvm, spark._jsparkSession
         assert jvm is not None
         streaming = jvm.org.apache.spark.sql.execution.streaming
         path = jvm.org.apache.hadoop.fs.Path(folder, "metadata")
-        metadata = streaming.StreamMetadata.read(path, session.sessionState().newHadoopConf())
+        try:
+            metadata = streaming.StreamMetadata.read(path, session.sessionState().newHadoopConf())
+        except Py4JJavaError as exc:
+            why = str(exc.java_exception.getMessage()).partition("\n")[0]
+            raise StorageError(
+                f"the checkpoint folder {folder}: its file metadata cannot be read: {why}"
+            ) from exc
         if not metadata.isDefined():
             return cls()
         logs = (

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 import serde_lab
-from serde_lab.errors import OptionError, TableError
+from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.pipeline.assign.index_lookup import FILES_READ
 from serde_lab.streams.query import WrittenBatch
 from serde_lab.table.table import HoodieTable
@@ -379,6 +379,12 @@ def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: P
         (stream.checkpoint / log / ".1.crc").unlink()
     with pytest.raises(OptionError, match="ends at batch 0, but the table holds batch 1"):
         serde_lab.write_stream(frame, url, options, checkpoint)
+    named = stream.checkpoint / "metadata"
+    for content in ("", named.read_text()[:9]):
+        named.write_text(content)
+        (stream.checkpoint / ".metadata.crc").unlink(missing_ok=True)
+        with pytest.raises(StorageError, match="its file metadata cannot be read: "):
+            serde_lab.write_stream(frame, url, options, checkpoint)
     assert HoodieTable.open(stream.storage).timeline().instants() == before
 
 
