@@ -265,6 +265,32 @@ def test_a_batch_that_fails_takes_no_earlier_one_with_it(kind: str, tmp_path: Pa
     check_file_groups(stream.storage)
 
 
+@pytest.mark.parametrize("kind", ["append", "mor"])
+def test_files_of_a_dead_batch_without_their_markers_count_for_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    """As when somebody empties the folder of markers, which is named .temp."""
+    stream = stream_in(tmp_path, kind, batches_per_commit=10)
+    stream.send(0, FIRST[:2])
+    stream.start().flush()
+    stream.send(1, FIRST[2:] if kind == "append" else PARTS[1])
+    before = seen_by_us(stream.storage)
+    shared = shared_instant(HoodieTable.open(stream.storage))
+    assert shared is not None
+    for path in shared.paths:
+        folder, _, name = path.rpartition("/")
+        file_id = name.removeprefix(".").partition("_")[0]
+        dead = name.replace(file_id, file_id[:-1] + ("1" if file_id[-1] == "0" else "0"))
+        stream.storage.put_new(f"{folder}/{dead}", stream.storage.get(path))
+    stream.storage.delete_folder(".hoodie/.temp")
+    check_readers(stream.storage, before)
+    stream.start().flush()
+    check_readers(
+        stream.storage,
+        seen_after(before, FIRST[2:] if kind == "append" else PARTS[1][:1] + PARTS[1][2:]),
+    )
+
+
 class RefusedManifest(StepStorage):
     """Refuses the manifest of the second batch, and keeps it."""
 

@@ -134,7 +134,7 @@ def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
     Raises TableError for a log file that holds blocks of other instants too (before table version 8).
     """
     files = list_table_files(table.storage)
-    found = set()
+    found = _named_after(table, instant, files)
     for path in {marker.path for marker in list_markers(table.storage, instant)}:
         base = BaseFileName.parse(path.rpartition("/")[2])
         if base is not None and base.instant != instant:
@@ -144,11 +144,15 @@ def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
         if table.config.layout_version == 1:
             _check_own_log(table.storage, path, instant)
         found.add(path)
-    found |= {file.path for file in files.base_files if file.instant == instant}
-    if table.config.layout_version == 2:
-        # before, a log file's name has the base file's instant, and the file holds other instants' blocks too
-        found |= {file.path for file in files.log_files if file.instant == instant}
     return tuple(sorted(found))
+
+
+def _named_after(table: HoodieTable, instant: str, files: TableFiles | None = None) -> set[str]:
+    """Paths of the data files whose names have the instant that wrote them."""
+    files = files or list_table_files(table.storage)
+    # before layout 2 a log file's name has the base file's instant, and it holds other instants' blocks too
+    own = files.data_files if table.config.layout_version == 2 else files.base_files
+    return {file.path for file in own if file.instant == instant}
 
 
 def _check_own_log(storage: Storage, path: str, instant: str) -> None:
@@ -354,5 +358,8 @@ def recover(table: HoodieTable) -> Recovered:
     for one in shared:
         remove_late_manifests(table, one)
         remove_unnamed(table, one)
+        # and those whose markers were deleted: they would count once the instant is committed
+        for path in _named_after(table, one.instant.time) - one.paths:
+            table.storage.delete(path)
     alive = live_writers(table.storage, (pending.time for pending in left))
     return Recovered(rolled_back, cleaned, shared, alive)
