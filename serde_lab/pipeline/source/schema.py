@@ -38,6 +38,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
 
 _KEY_FORM = "hoodie.table.complex.keygen.encoding"
+_MADE_AS = "hoodie.table.initial.version"
 _SAMPLED = 2
 """So many of the oldest and of the newest file slices show which keys a table has."""
 
@@ -296,7 +297,9 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
     The first rows of a few file slices are compared.
     """
     config, data = table.config, keys.schema.data
-    lone = len(config.record_key_fields) == 1 and not config.bare_keys and not config.index_type
+    # from version 9 on every writer names it in a table that states no other form, as none of the lab's does
+    named = config.index_type and config.extra.get(_MADE_AS) == "9"
+    lone = len(config.record_key_fields) == 1 and not config.bare_keys and not named
     if lone and config.extra.get(_KEY_FORM) == "VALUE_ONLY":
         raise TableError(
             f"table {config.name}: {_KEY_FORM} is VALUE_ONLY, so a record key lacks the name of its field"
