@@ -33,7 +33,11 @@ from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bloom_lookup import base_file_seen
 from serde_lab.table.index.bucket_index import slices_by_bucket
 from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import check_rings, load_hashing_metadata
+from serde_lab.table.index.hashing_metadata import (
+    check_keys_of_others,
+    check_rings,
+    load_hashing_metadata,
+)
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING, COVERS_LOGS
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
@@ -223,6 +227,8 @@ def make_plan(
             hint="use upsert",
         )
     bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
+    if not operation.replaces:
+        check_keys_of_others(table, slices)
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets
     # an appending write does not read stored rows; but if the size of the data is unknown, the stored

@@ -176,6 +176,17 @@ def test_new_keys_in_logs_are_not_missed_by_another_index(
     assert table.problems(("apache-hudi", "serde_lab")) == []
 
 
+def test_keys_that_hudi_adds_to_any_bucket(hudi_session: SparkSession, tmp_path: Path) -> None:
+    """It knows nothing of the index of a table of the lab's. Its default adds new keys to small files."""
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), buckets=2))
+    LabWriter(table).step(FIRST)
+    untold = {"hoodie.index.type": "SIMPLE", "hoodie.parquet.small.file.limit": "104857600"}
+    table.by_hudi(SECOND, HudiWrite(extra=untold))
+    assert table.problems(("apache-hudi", "hudi-rs")) == []
+    with pytest.raises(TableError, match="which belongs to another bucket"):
+        LabWriter(table).step(SECOND)
+
+
 @pytest.mark.parametrize("mode", ["LEGACY", "CORRECTED"])
 def test_dates_that_spark_wrote_by_its_legacy_calendar(
     mode: str, hudi_session: SparkSession, tmp_path: Path

@@ -196,6 +196,43 @@ def test_a_partition_that_hudi_dropped_is_not_written_by_its_old_ring(tmp_path: 
     assert sorted((row["id"], row["ts"]) for row in our_rows(table.table)) == expected
 
 
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy on write", "merge on read"])
+@pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
+def test_keys_that_another_writer_put_into_a_wrong_bucket(
+    engine: str, kind: dict[str, str], tmp_path: Path
+) -> None:
+    """Apache Hudi does so if it is not told the index: a write would add each of them once more."""
+    table = RingTable(tmp_path, 2, {**kind, "hoodie.index.bucket.engine": engine}, ("x",))
+    keys = table.keys("x", range(20))
+    table.write("upsert", keys)
+    if kind == MOR:
+        compact(table.table)
+        table.write("upsert", keys)
+
+    def by_another_writer(stage: int) -> Path:
+        """The newest base file of the second bucket, now with a name that another writer would give it."""
+        _, base = bases()
+        file_id, _, instant = base.stem.split("_")
+        return base.rename(base.with_name(f"{file_id}_0-{stage}-12_{instant}.parquet"))
+
+    def bases() -> list[Path]:
+        return [tmp_path / str(s.base_path) for s in table.table.view().latest_file_slices()]
+
+    by_another_writer(7)
+    table.write("upsert", keys)  # each key is of its file's bucket
+    by_another_writer(8).write_bytes(bases()[0].read_bytes())
+    for write in ("upsert", "delete"):
+        with pytest.raises(TableError, match=r"_0-8-12_.*which belongs to another bucket"):
+            table.write(write, keys)
+    # nor may a service move such keys into a file of the lab's
+    if kind == MOR:
+        with pytest.raises(TableError, match="which belongs to another bucket"):
+            compact(table.table)
+    if engine == "CONSISTENT_HASHING":
+        with pytest.raises(TableError, match="which belongs to another bucket"):
+            resize_buckets_now(table.table, SPLIT)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("buckets", [1, 2, 4])
 @pytest.mark.parametrize("rules", [SPLIT, MERGE], ids=["split", "merge"])

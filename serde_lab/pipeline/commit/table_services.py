@@ -156,7 +156,7 @@ def resize_buckets_now(table: HoodieTable, rules: ResizeRules) -> Instant | None
             stats = [
                 stat
                 for number, resize in enumerate(plan.resizes)
-                for stat in carry_out(plan, resize, write_token(number, 1))
+                for stat in carry_out(plan, resize, write_token(number))
             ]
             coordinator.check()
             schema = json.dumps(avro_schema(plan.data_schema, table.config.name))

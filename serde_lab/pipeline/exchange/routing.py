@@ -195,7 +195,6 @@ class Hop:
 
 # file name numbers reserved for one batch; the next batch starts above them
 _FLUSHES = 1_000_000
-_STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +227,7 @@ class Task:
     @property
     def write_token(self) -> str:
         """Contains partition and stage but no attempt, so all attempts write the same file names."""
-        return write_token(self.partition, _STAGE, self.plan.batch * _FLUSHES + self.flush)
+        return write_token(self.partition, self.plan.batch * _FLUSHES + self.flush)
 
     @property
     def first_row(self) -> int:

@@ -1,4 +1,4 @@
-"""Reading and writing of the files that store the rings of consistent hashing.
+"""Reads and writes the rings of consistent hashing, and compares stored keys with rings and buckets.
 
 A partition has `<instant>.hashing_meta` and `<instant>.commit` files in
 `.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`. Source:
@@ -15,10 +15,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from serde_lab.errors import TableError
-from serde_lab.table.files.file_system_view import FileSystemView
-from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.index_kind import CONFIG_FOLDER, CONFIG_SUFFIX, INITIAL_INSTANT
+from serde_lab.records.schema import RECORD_KEY
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.index.bucket_index import bucket_ids
+from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingRing
+from serde_lab.table.index.index_kind import (
+    CONFIG_FOLDER,
+    CONFIG_SUFFIX,
+    CONSISTENT_HASHING,
+    INITIAL_INSTANT,
+)
+from serde_lab.table.storage.data_files import is_of_the_lab
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -118,6 +132,63 @@ def check_rings(
             )
             checked[path] = replace(metadata, unfit=unfit)
     return checked
+
+
+def stray_keys(
+    config: TableConfig, ring: HashingRing | None, found: FileSlice, keys: pa.Array
+) -> npt.NDArray[np.bool_]:
+    """Which of the `keys` in a file group belong to another one by the table's own bucket index, shape (n,).
+
+    `ring`: that of the group's partition under consistent hashing.
+    """
+    key_fields, hash_fields = config.record_key_fields, config.bucket_fields
+    count = config.buckets_of(found.partition_path)
+    if count is not None and found.file_id[:8].isdigit():
+        return bucket_ids(keys, key_fields, hash_fields, count) != int(found.file_id[:8])
+    number = None if ring is None else ring.number_of(found.file_id)
+    if ring is None or number is None:
+        return np.zeros(len(keys), np.bool_)
+    return ring.nodes_of(keys, key_fields, hash_fields) != number
+
+
+_CHECKED: set[tuple[str, str]] = set()
+"""Base files, which never change, in which all keys were right: table and path."""
+
+
+def check_keys_of_others(table: HoodieTable, slices: Iterable[FileSlice]) -> None:
+    """Raise TableError if a base file that another writer wrote to a table of the lab's has a key of another
+    bucket, where no write of the lab would find it.
+
+    Apache Hudi knows nothing of the index that the lab stores in a table. If a write of its does not name the
+    index, it adds new keys to any small file. Source: UpsertPartitioner#assignInserts.
+    """
+    if table.config.bucket_count is None:
+        return
+    url = table.storage.url
+    others = [
+        (one, base.path)
+        for one in slices
+        if (base := one.base_file) is not None
+        and not is_of_the_lab(base.write_token)
+        and (url, base.path) not in _CHECKED
+    ]
+    on_rings = others and table.config.bucket_engine == CONSISTENT_HASHING
+    paths = {one.partition_path for one, _ in others}
+    rings = load_hashing_metadata(table, paths) if on_rings else {}
+    for one, path in others:
+        metadata = rings.get(one.partition_path)
+        ring = None if metadata is None else metadata.ring()
+        for batch in BaseFileReader(table.storage, path).batches([RECORD_KEY]):
+            stray = stray_keys(table.config, ring, one, batch.column(0))
+            if stray.any():
+                raise TableError(
+                    f"{table.storage.describe(path)}: holds the record key"
+                    f" {batch.column(0)[int(stray.argmax())].as_py()!r}, which belongs to another bucket, so"
+                    " that a write would add it once more",
+                    hint="Apache Hudi must be told the index at each write to this table"
+                    " (hoodie.index.type=BUCKET, hoodie.bucket.index.num.buckets); write the table anew",
+                )
+        _CHECKED.add((url, path))
 
 
 def _stored_names(storage: Storage) -> dict[str, set[str]]:

@@ -28,6 +28,7 @@ from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
 from serde_lab.table.index.hashing_metadata import (
+    check_keys_of_others,
     confirm_hashing_metadata,
     delete_index_files,
     load_hashing_metadata,
@@ -141,6 +142,7 @@ def schedule_resizing(table: HoodieTable, rules: ResizeRules) -> ResizePlan | No
         )
     table.check_nothing_pending("resizing")
     view, schema = table.view(), table.data_schema()
+    check_keys_of_others(table, view.latest_file_slices())
     rings = load_hashing_metadata(table, view.partitions)
     timeline = table.timeline()
     action = CLUSTERING if table.config.layout_version == 2 else REPLACE_COMMIT

@@ -21,6 +21,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.files.parquet import BaseFileFormat
+from serde_lab.table.index.hashing_metadata import check_keys_of_others
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
@@ -67,6 +68,7 @@ def schedule_compaction(
     schema = table.data_schema()
     if not slices or schema is None:
         return None
+    check_keys_of_others(table, slices)
     if records is not None:
         table = table.merging_by(table.config.merger_classes, records)
     table.config.merge_rules.check_merger()
@@ -85,9 +87,6 @@ def schedule_compaction(
         format,
         records,
     )
-
-
-_STAGE = 1  # in write tokens
 
 
 def compact_slice(
@@ -114,7 +113,7 @@ def compact_slice(
             data_schema=plan.data_schema,
             partition_path=slice_.partition_path,
             file_id=slice_.file_id,
-            write_token=write_token(task, _STAGE),
+            write_token=write_token(task),
             instant=plan.instant,
             previous=slice_.base_path,
             format=plan.format,

@@ -23,13 +23,22 @@ _LOG = re.compile(r"^\.([^._]+)_(\d{14,17})\.log\.(\d+)(?:_(\d+-\d+-\d+))?$")
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 
 
-def write_token(task_partition: int, stage: int, number: int = 0) -> str:
+STAGE = 1
+"""The stage in write tokens of the lab, whatever number Spark gave the stage in its session."""
+
+
+def write_token(task_partition: int, number: int = 0) -> str:
     """`<task partition>-<stage>-<number>`.
 
     Where Apache Hudi has the task attempt, the lab numbers the files that a task writes one after another for
     a file group. So all attempts of a task write the same names, and retries add no second file.
     """
-    return f"{task_partition}-{stage}-{number}"
+    return f"{task_partition}-{STAGE}-{number}"
+
+
+def is_of_the_lab(write_token: str) -> bool:
+    """Whether the lab made the token: a write of Apache Hudi on Spark has several stages before its last."""
+    return write_token.split("-")[1:2] == [str(STAGE)]
 
 
 @dataclass(frozen=True, slots=True)

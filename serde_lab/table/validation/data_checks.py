@@ -38,7 +38,7 @@ from serde_lab.table.files.log_block import (
     decode_parquet,
     parse_blocks,
 )
-from serde_lab.table.index.bucket_index import bucket_ids
+from serde_lab.table.index.hashing_metadata import stray_keys
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.validation.finding import Kind, TableFinding
@@ -189,16 +189,8 @@ def wrong_buckets(table: Inspection, slice_: FileSlice, keys: pa.Array) -> int:
     config = table.config
     if config is None:
         return 0
-    key_fields, hash_fields = config.record_key_fields, config.bucket_fields
-    count = config.buckets_of(slice_.partition_path)
-    if count is not None and slice_.file_id[:8].isdigit():
-        found = bucket_ids(keys, key_fields, hash_fields, count)
-        return int((found != int(slice_.file_id[:8])).sum())
     ring = table.rings.get(slice_.partition_path)
-    number = None if ring is None else ring.number_of(slice_.file_id)
-    if ring is None or number is None:
-        return 0
-    return int((ring.nodes_of(keys, key_fields, hash_fields) != number).sum())
+    return int(stray_keys(config, ring, slice_, keys).sum())
 
 
 class RowCheck:
