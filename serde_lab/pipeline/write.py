@@ -184,9 +184,7 @@ class PreparedWrite:
             try:
                 with clock.phase("begin"):
                     instant = coordinator.begin(options.operation, options.operation.replaces)
-                stats = run_batches(
-                    coordinator.table, self.schema, options, instant, exchanges, clock, self.given
-                )
+                stats = self._write_batches(instant, exchanges, clock)
                 self._warn_of_null_elements(exchanges)
                 with clock.phase("commit"):
                     done = coordinator.complete(
@@ -226,18 +224,8 @@ class PreparedWrite:
                 with clock.phase("begin"):
                     instant = shared.instant if shared else coordinator.begin(options.operation)
                 number = shared.batches if shared else 0
-                remaining, _ = write_batch(
-                    coordinator.table,
-                    self.schema,
-                    options,
-                    instant,
-                    exchange,
-                    clock,
-                    self.given,
-                    number=number,
-                    spans=True,
-                    before=shared.metadata.write_stats if shared else (),
-                )
+                before = shared.metadata.write_stats if shared else ()
+                remaining, _ = self._write_batch(instant, number, True, exchange, clock, before)
                 self._warn_of_null_elements([exchange])
                 with clock.phase("commit"):
                     stored = coordinator.store_batch(
@@ -253,6 +241,52 @@ class PreparedWrite:
             except (Exception, KeyboardInterrupt) as error:
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
+
+    def _write_batches(
+        self, instant: Instant, exchanges: Sequence[Exchange], clock: TaskTimeline
+    ) -> tuple[WriteStat, ...]:
+        """Write the batches in order under `instant`, which is inflight; one stat per remaining file."""
+        spans = len(exchanges) > 1
+        if spans:
+            check_spanning(self.options)
+        remaining: tuple[WriteStat, ...] = ()
+        for number, exchange in enumerate(exchanges):
+            remaining, replaced = self._write_batch(
+                instant, number, spans, exchange, clock, remaining
+            )
+            for path in replaced:
+                # two base files of one file group in one instant would break the table
+                self.coordinator.table.storage.delete(path)
+        return remaining
+
+    def _write_batch(
+        self,
+        instant: Instant,
+        number: int,
+        spans: bool,
+        exchange: Exchange,
+        clock: TaskTimeline,
+        before: Iterable[WriteStat],
+    ) -> tuple[tuple[WriteStat, ...], tuple[str, ...]]:
+        """Write the batch `number` of an inflight instant, after the files `before` of its earlier batches.
+
+        `spans`: whether the instant may have further batches. Returns one stat for each file that remains,
+        and the paths of the earlier batches' base files that new ones replace; these files still exist.
+        """
+        table, schema = self.coordinator.table, self.schema
+        with clock.phase("plan"):
+            plan = make_plan(table, schema, self.options, instant, number, spans, self.given)
+        remaining = {_place_of(stat): stat for stat in before}
+        replaced = []
+        with clock.phase("execute"):
+            for stat in exchange.run(plan):
+                place = _place_of(stat)
+                earlier = remaining.get(place)
+                if earlier is not None:
+                    replaced.append(earlier.path)
+                    stat = summed_stat([earlier, stat])
+                remaining[place] = stat
+        return tuple(remaining.values()), tuple(replaced)
 
     def _stated(self, instant: Instant, number: int) -> dict[str, str]:
         """The extra metadata of the instant after its batch `number`."""
@@ -323,75 +357,6 @@ def check_spanning(options: WriteOptions) -> None:
             f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
             f" batches takes {', '.join(SPANNING)}"
         )
-
-
-def run_batches(
-    table: HoodieTable,
-    schema: RecordSchema,
-    options: WriteOptions,
-    instant: Instant,
-    exchanges: Sequence[Exchange],
-    clock: TaskTimeline,
-    given: RecordSchema | None = None,
-) -> tuple[WriteStat, ...]:
-    """Write the batches in order under `instant`, which is inflight; one stat per remaining file.
-
-    `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
-    cannot span several batches.
-    """
-    if len(exchanges) > 1:
-        check_spanning(options)
-    remaining: tuple[WriteStat, ...] = ()
-    for number, exchange in enumerate(exchanges):
-        remaining, replaced = write_batch(
-            table,
-            schema,
-            options,
-            instant,
-            exchange,
-            clock,
-            given,
-            number=number,
-            spans=len(exchanges) > 1,
-            before=remaining,
-        )
-        for path in replaced:
-            # two base files of one file group in one instant would break the table
-            table.storage.delete(path)
-    return remaining
-
-
-def write_batch(
-    table: HoodieTable,
-    schema: RecordSchema,
-    options: WriteOptions,
-    instant: Instant,
-    exchange: Exchange,
-    clock: TaskTimeline,
-    given: RecordSchema | None,
-    *,
-    number: int,
-    spans: bool,
-    before: Iterable[WriteStat],
-) -> tuple[tuple[WriteStat, ...], tuple[str, ...]]:
-    """Write the batch `number` of an inflight instant, after the files `before` of its earlier batches.
-
-    `spans`: whether the instant may have further batches. Returns one stat for each file that remains, and
-    the paths of the earlier batches' base files that new ones replace; these files still exist.
-    """
-    with clock.phase("plan"):
-        plan = make_plan(table, schema, options, instant, number, spans, given)
-    remaining = {_place_of(stat): stat for stat in before}
-    replaced = []
-    with clock.phase("execute"):
-        for stat in exchange.run(plan):
-            place = _place_of(stat)
-            earlier = remaining.get(place)
-            if earlier is not None:
-                replaced.append(earlier.path)
-                stat = summed_stat([earlier, stat])
-            remaining[place] = stat
-    return tuple(remaining.values()), tuple(replaced)
 
 
 def _place_of(stat: WriteStat) -> str:
