@@ -279,16 +279,12 @@ class Merge:
 
 
 def precombine(
-    keys: pa.Array | HashedKeys,
-    ordering: Sequence[pa.Array],
-    position: npt.NDArray[np.int64] | None = None,
-    deletes: Deletes | None = None,
+    keys: pa.Array | HashedKeys, ordering: Sequence[pa.Array], deletes: Deletes | None = None
 ) -> Indices | None:
     """Indices of the surviving record of each key, in input order; None if no key occurs twice.
 
-    The highest ordering value wins, ties go to the later `position` (shape (n,)). None means input order,
-    which is required if there are deletes. An empty `ordering` means commit time: the later position
-    wins. Deletes compete like rows; those by commit time follow the rules in `histories`.
+    The records are one history (`EntryHistory`): the highest ordering value wins, ties go to the later
+    record, and with an empty `ordering`, by commit time, the later record wins.
     """
     hashed = HashedKeys.of(keys)
     left, right = equal_neighbours(hashed.hashes)
@@ -297,22 +293,14 @@ def precombine(
     suspected = np.zeros(len(hashed), np.bool_)
     suspected[left] = suspected[right] = True
     suspects = np.flatnonzero(suspected)
-    groups = hashed.values.take(pa.array(suspects)).dictionary_encode().indices.to_numpy()
-    if deletes is not None and ordering and deletes.always[suspects].any():
-        of_suspects = [values.take(pa.array(suspects)) for values in ordering]
-        best = winners(
-            EntryHistory(groups.astype(np.int64), of_suspects, *_masks(deletes, suspects))
-        )
-        keep = ~suspected
-        keep[suspects[best]] = True
-        return None if keep.all() else np.flatnonzero(keep)
-    at = suspects if position is None else position[suspects]
-    by_value = [ranks(values.take(pa.array(suspects))) for values in ordering]
-    # lexsort sorts by its last array first: group, then ordering fields in order, then position
-    order = np.lexsort([at, *reversed(by_value), groups])
-    last = np.append(groups[order][1:] != groups[order][:-1], True)
+    at = pa.array(suspects)
+    groups = hashed.values.take(at).dictionary_encode().indices.to_numpy().astype(np.int64)
+    none = np.zeros(len(suspects), np.bool_)
+    of_suspects = Deletes(none, none) if deletes is None else deletes.take(suspects)
+    values = [column.take(at) for column in ordering]
+    best = winners(EntryHistory(groups, values, of_suspects.marked, of_suspects.always))
     keep = ~suspected
-    keep[suspects[order[last]]] = True
+    keep[suspects[best]] = True
     return None if keep.all() else np.flatnonzero(keep)
 
 
@@ -387,7 +375,3 @@ def merge(
         gone = int(deletes.marked[hits[wins]].sum())
         losing |= deletes.marked
     return Merge(kept, np.flatnonzero(~losing), int(wins.sum()) - gone, gone)
-
-
-def _masks(deletes: Deletes, at: Indices) -> tuple[Mask, Mask]:
-    return deletes.marked[at], deletes.always[at]
