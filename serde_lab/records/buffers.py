@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, LabError
-from serde_lab.records.schema import child_fields, is_nested
+from serde_lab.records.schema import child_fields, is_nested, is_string
 
 MOST_BYTES = 2**31 - 1
 """Arrow's offsets have 32 bits."""
@@ -308,7 +308,10 @@ def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:
     rows = len(values)
     if rows == 0:
         return np.zeros(0, np.uint64)
-    offsets, data = _buffers(values)
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        values = values.cast(pa.string() if is_string(values.type) else pa.binary())
+    whole, offsets = spans_of(values)
+    data = np.frombuffer(whole, np.uint8)
     lengths = np.diff(offsets)
     starts = offsets[:-1]
     hashes = lengths.astype(np.uint64) * _MULTIPLIER
@@ -347,19 +350,3 @@ def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:
     hashes *= _MIXER
     hashes ^= hashes >> np.uint64(32)
     return hashes
-
-
-def _buffers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Byte offsets, shape (n + 1,), and the bytes that they refer to."""
-    wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
-    if not wide and not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
-        values = values.cast(pa.string() if pa.types.is_string_view(values.type) else pa.binary())
-    _, offset_buffer, data_buffer = values.buffers()
-    kind = np.dtype(np.int64) if wide else np.dtype(np.int32)
-    offsets = np.frombuffer(
-        offset_buffer, kind, count=len(values) + 1, offset=values.offset * kind.itemsize
-    ).astype(np.int64)
-    if data_buffer is None:
-        return offsets, np.zeros(0, np.uint8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - first, np.frombuffer(data_buffer, np.uint8)[first:last]

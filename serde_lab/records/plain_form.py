@@ -19,6 +19,7 @@ import pyarrow.lib as lib
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
+from serde_lab.records.buffers import MOST_BYTES, offsets_of
 from serde_lab.records.schema import (
     child_fields,
     is_binary,
@@ -28,7 +29,6 @@ from serde_lab.records.schema import (
     plain_type,
 )
 
-_MAX_OFFSET = 2**31 - 1
 LONGEST = 18
 """The most digits of a decimal that always fit into an int64."""
 _NARROW_DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64])
@@ -81,7 +81,7 @@ def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
     child = from_plain(array.values, t.value_type)
     if pat.is_list(t):
         return _build(t, array, [offsets], [child])
-    wide = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
+    wide = offsets_of(array)
     if not pat.is_list_view(t):
         wide = wide.astype(np.int64)
     if pat.is_large_list(t):
@@ -212,29 +212,18 @@ def _plain_nested(array: pa.Array) -> pa.Array:
     if pat.is_map(t):
         return _plain_map(array)
     if is_list(t):
-        return _plain_list(array)
+        child = to_plain(array.flatten())
+        _check_offset(len(child), t)
+        return _build(plain_type(t), array, [_offsets_of(pc.list_value_length(array))], [child])
     children = [to_plain(child) for child in array.flatten()]
     return _build(plain_type(t), array, [], children)
-
-
-def _plain_list(array: pa.Array) -> pa.Array:
-    child = to_plain(array.flatten())
-    _check_offset(len(child), array.type)
-    sizes = pc.list_value_length(array)
-    return _build(plain_type(array.type), array, [_offsets_of(sizes)], [child])
 
 
 def _plain_map(array: pa.Array) -> pa.Array:
     # a map is a list of key and value pairs, and only lists can be flattened
     pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-    as_list = pa.Array.from_buffers(
-        pa.list_(pairs.type),
-        len(array),
-        array.buffers()[:2],
-        array.null_count,
-        array.offset,
-        [pairs],
-    )
+    whole = array.buffers()[:2], array.null_count, array.offset
+    as_list = pa.Array.from_buffers(pa.list_(pairs.type), len(array), *whole, [pairs])
     entries = to_plain(as_list.flatten())
     t = plain_type(array.type)
     entries = pa.StructArray.from_arrays(
@@ -251,10 +240,10 @@ def _offsets_of(sizes: pa.Array) -> pa.Buffer:
 
 
 def _check_offset(total: int, t: pa.DataType) -> None:
-    if total > _MAX_OFFSET:
+    if total > MOST_BYTES:
         raise DataError(
             f"a column of type {t} holds {total} bytes or items in one batch, "
-            f"expected at most {_MAX_OFFSET}",
+            f"expected at most {MOST_BYTES}",
             "send smaller batches",
         )
 
@@ -282,13 +271,8 @@ def scaled(unscaled: pa.Int64Array, kind: pa.Decimal128Type) -> pa.Array:
     words = np.empty((len(unscaled), 2), np.int64)
     words[:, 0] = low
     np.right_shift(low, 63, out=words[:, 1])  # the sign, repeated
-    validity = None
-    if unscaled.null_count:
-        held = unscaled.is_valid().to_numpy(zero_copy_only=False)
-        validity = pa.py_buffer(np.packbits(held, bitorder="little"))
-    return pa.Array.from_buffers(
-        kind, len(unscaled), [validity, pa.py_buffer(words)], unscaled.null_count
-    )
+    buffers = [validity_buffer(null_mask(unscaled)), pa.py_buffer(words)]
+    return pa.Array.from_buffers(kind, len(unscaled), buffers, unscaled.null_count)
 
 
 def first_difference(found: pa.RecordBatch, expected: pa.RecordBatch) -> str | None:
