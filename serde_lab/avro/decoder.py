@@ -76,15 +76,10 @@ class _Columns:
             values = narrow
         return _fixed_width(node, values)
 
-    def _float(self, node: Node, at: Positions, end: Positions) -> pa.Array:
-        values = self._source.words[at].astype(np.uint32)
-        at += 4
-        self._source.check(at, end)
-        return _fixed_width(node, values)
-
-    def _double(self, node: Node, at: Positions, end: Positions) -> pa.Array:
-        values = self._source.words[at]
-        at += 8
+    def _floating(self, node: Node, at: Positions, end: Positions) -> pa.Array:
+        width = node.type.bit_width // 8
+        values = self._source.words[at].astype(f"u{width}", copy=False)
+        at += width
         self._source.check(at, end)
         return _fixed_width(node, values)
 
@@ -187,8 +182,8 @@ _READ = {
     "boolean": _Columns._boolean,
     "int": _Columns._integer,
     "long": _Columns._integer,
-    "float": _Columns._float,
-    "double": _Columns._double,
+    "float": _Columns._floating,
+    "double": _Columns._floating,
     "decimal": _Columns._decimal,
     "string": _Columns._text,
     "bytes": _Columns._text,

@@ -19,7 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.avro.tree import Node
-from serde_lab.avro.varint import MAX_VARINT_BYTES, Bytes, Mask, Positions, unzigzag, varints_at
+from serde_lab.avro.varint import (
+    MAX_VARINT_BYTES,
+    Bytes,
+    Mask,
+    Positions,
+    unzigzag,
+    varint_at,
+    varints_at,
+)
 
 Skip = Callable[[bytes, int, int], int]
 """(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError if the
@@ -57,14 +65,7 @@ def _skipper(node: Node) -> Skip:
 
 
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    folded = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        folded |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
+    folded, at = varint_at(data, at)
     if at > end or folded >= 1 << 64:
         raise ValueError
     return folded >> 1 ^ -(folded & 1), at

@@ -12,37 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
 
-Kind = Literal[
-    "boolean",
-    "int",
-    "long",
-    "float",
-    "double",
-    "decimal",
-    "string",
-    "bytes",
-    "array",
-    "map",
-    "record",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One Avro type, and the Arrow type of its values in memory.
 
+    `kind` is Avro's name of the type, or "decimal", the only fixed.
     `null_branch` is the index of null in the union around the type; None without a union. Children are
     an array's item, a map's entry (a record of `key` and `value`), or a record's fields.
     """
 
-    kind: Kind
+    kind: str
     type: pa.DataType
     name: str = ""
     null_branch: int | None = None
@@ -152,7 +139,7 @@ class _SchemaParser:
             return inner if len(schema) == 1 else replace(inner, null_branch=schema.index("null"))
         if isinstance(schema, str):
             if schema in PRIMITIVES:
-                return Node(schema, PRIMITIVES[schema], name)  # type: ignore[arg-type]
+                return Node(schema, PRIMITIVES[schema], name)
             full = schema if "." in schema else f"{namespace}.{schema}".lstrip(".")
             if full not in self.named:
                 raise SchemaError(f"column {path!r} has the unknown Avro type {schema!r}")
