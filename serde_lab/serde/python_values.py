@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ import pyarrow.types as pat
 
 from serde_lab.avro.schema import decimal_bytes
 from serde_lab.errors import DataError
-from serde_lab.records.plain_form import null_mask, validity_buffer
+from serde_lab.records.plain_form import null_mask, reinterpret, validity_buffer
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 
 _LOW = (1 << 64) - 1
@@ -57,7 +58,7 @@ class PythonForm:
         if pat.is_decimal(t):
             return _with_nulls(self._decimals(array), array)
         if pat.is_date(t) or pat.is_timestamp(t):
-            array = _reinterpreted(array, _physical(t))
+            array = reinterpret(array, _physical(t))
         if pat.is_map(t):
             pairs: Any = list(zip(array.keys.to_pylist(), self.values(array.items), strict=True))
             maps = _slices(pairs, array)
@@ -85,7 +86,7 @@ class PythonForm:
         if pat.is_decimal(t):
             return self._decimal_array(values, t)
         if pat.is_date(t) or pat.is_timestamp(t):
-            return _reinterpreted(pa.array(values, _physical(t)), t)
+            return reinterpret(pa.array(values, _physical(t)), t)
         if pat.is_map(t):
             return self._map_array(values, t)
         if pat.is_list(t):
@@ -180,10 +181,6 @@ def _physical(t: pa.DataType) -> pa.DataType:
     return pa.int32() if pat.is_date(t) else pa.int64()
 
 
-def _reinterpreted(array: pa.Array, t: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(t, len(array), array.buffers(), array.null_count, array.offset)
-
-
 def _slices(items: list[Any], array: pa.Array) -> list[list[Any]]:
     ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1).tolist()
     return [items[a:b] for a, b in pairwise(ends)]
@@ -211,6 +208,13 @@ def _lists(
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=offsets[1:])
     return nulls, lists, offsets
+
+
+def picked(rows: Sequence[Any], key: str | int) -> list[Any]:
+    """One column of rows by position or name; None for the row of an index record, which is None."""
+    if None in rows:
+        return [None if row is None else row[key] for row in rows]
+    return list(map(itemgetter(key), rows))
 
 
 def rows_present(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:

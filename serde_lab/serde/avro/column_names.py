@@ -6,18 +6,16 @@ so a reader with the schema restores every column's own name. Both executions us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import fastavro
 import pyarrow as pa
-import pyarrow.types as pat
 
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import AvroSchema, arrow_to_avro, with_avro_names
-from serde_lab.records.plain_form import to_plain
+from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.schema import RecordSchema, plain_schema
 
 _MOST_SCHEMAS = 64
@@ -87,11 +85,11 @@ class AvroColumnNames:
 
     def to_avro_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Plain columns under Avro's names."""
-        return _relabelled(batch.columns, self.named)
+        return _relabelled(batch, self.named)
 
     def to_own_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Plain columns under their own names."""
-        return _relabelled(batch.columns, self.plain)
+        return _relabelled(batch, self.plain)
 
 
 def _physical(avro: AvroSchema) -> AvroSchema:
@@ -104,23 +102,11 @@ def _physical(avro: AvroSchema) -> AvroSchema:
     return avro
 
 
-def _relabelled(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [relabel(a, f.type) for a, f in zip(columns, schema, strict=True)]
+def _relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [relabel(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
 
 def relabel(array: pa.Array, t: pa.DataType) -> pa.Array:
     """`array` as type `t`, which differs only in names of fields."""
-    if array.type.equals(t):
-        return array
-    if array.offset:
-        array = to_plain(array)
-    if pat.is_struct(t):
-        children = [relabel(array.field(i), field.type) for i, field in enumerate(t)]
-    elif pat.is_map(t):
-        pairs = [array.keys, relabel(array.items, t.item_type)]
-        children = [pa.StructArray.from_arrays(pairs, fields=[t.key_field, t.item_field])]
-    else:
-        children = [relabel(array.values, t.value_type)]
-    buffers = array.buffers()[: 1 if pat.is_struct(t) else 2]
-    return pa.Array.from_buffers(t, len(array), buffers, array.null_count, 0, children)
+    return array if array.type.equals(t) else reinterpret(to_plain(array), t)

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from operator import itemgetter
 from typing import Any, Self
 
 import fastavro
@@ -37,7 +36,7 @@ from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import changed_values, new_value, projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
-from serde_lab.serde.python_values import PythonForm, rows_present
+from serde_lab.serde.python_values import PythonForm, picked, rows_present
 from serde_lab.serde.record_verbs import MetadataValues
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
@@ -162,7 +161,7 @@ class AvroDatums(AvroRecords):
             side, number = column.source
             name = sides[side].columns.named.field(number).name
             after = columns.named.field(len(found)).type
-            found.append(_changed(_column(rows_of[side], name), column, after, sides[side], number))
+            found.append(_changed(picked(rows_of[side], name), column, after, sides[side], number))
         keys = columns.named.names
         made = [dict(zip(keys, row, strict=True)) for row in zip(*found, strict=True)]
         datums: list[dict[str, Any] | None] = [None] * len(sides[0])
@@ -228,20 +227,12 @@ class AvroDatums(AvroRecords):
     def _array(self, index: int, datums: Sequence[dict[str, Any] | None]) -> pa.Array:
         """One data column of these datums, in plain form."""
         field = self.columns.named.field(index)
-        name = field.name
         try:
-            values = [None if datum is None else datum[name] for datum in datums]
-            found = _FORM.array(values, field.type)
+            found = _FORM.array(picked(datums, field.name), field.type)
         except NOT_DATUM as exc:
             problem = f"its values do not fit the schema: {exc}"
             raise DecodeError("avro", None, problem) from exc
         return relabel(found, self.columns.plain.field(index).type)
-
-
-def _column(datums: Sequence[Any], name: str) -> list[Any]:
-    if None in datums:
-        return [None if datum is None else datum[name] for datum in datums]
-    return list(map(itemgetter(name), datums))
 
 
 def _changed(

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
-from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -53,7 +52,7 @@ from serde_lab.serde.interface import (
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.columns import changed_values, new_value
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import PythonForm, rows_present, transposed
+from serde_lab.serde.python_values import PythonForm, picked, rows_present, transposed
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
 
@@ -112,7 +111,7 @@ class PickleRecords(Records):
                 return self._array([record[place] for record in self.records], field)
             key = name if self.form.struct_as_dict else self.schema.data.get_field_index(name)
             rows = [record[_ROW] for record in self.records]
-            return self._array([None if row is None else row[key] for row in rows], field)
+            return self._array(picked(rows, key), field)
         except _NOT_VALUES as exc:
             raise DecodeError("pickle", None, f"its values do not fit the schema: {exc}") from exc
 
@@ -203,8 +202,7 @@ class BoundPickle(BoundSerde):
                 continue
             at, number = column.source
             key = sides[at].schema.data.names[number] if self._form.struct_as_dict else number
-            values = _values(rows_of[at], key)
-            columns.append(changed_values(values, column, self._form))
+            columns.append(changed_values(picked(rows_of[at], key), column, self._form))
         rows: Any = zip(*columns, strict=True)
         if self._form.struct_as_dict:
             names = self.schema.data.names
@@ -216,22 +214,14 @@ class BoundPickle(BoundSerde):
 
     def update_metadata(self, records: Records, values: MetadataValues) -> PickleRecords:
         assert isinstance(records, PickleRecords)
-        given = values.columns(len(records))
+        given = values.arrays(len(records))
         if not given:
             return records
         fields: list[Any] = transposed(records.records, _FIELDS)
         for name, value in given.items():
-            each = repeat(value, len(records)) if isinstance(value, str) else value.to_pylist()
-            fields[ENVELOPE.get_field_index(name)] = each
+            fields[ENVELOPE.get_field_index(name)] = value.to_pylist()
         updated = list(zip(*fields, strict=True))
         return PickleRecords(self.schema, self._form, updated)
-
-
-def _values(rows: Sequence[Any], key: str | int) -> list[Any]:
-    """One column of rows; the row of an index record is None."""
-    if None in rows:
-        return [None if row is None else row[key] for row in rows]
-    return list(map(itemgetter(key), rows))
 
 
 class PickleStrategy(Strategy):
