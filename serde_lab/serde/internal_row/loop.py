@@ -255,15 +255,6 @@ def sequence_reader(
 _ENVELOPE_CODES = "BBIBBHHI"
 
 
-def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
-    """The records of `batch`, which is in plain form: one binary value each.
-
-    Raises DataError if an index record has data, or if a string of the envelope is too long.
-    """
-    columns = [stored_values(column) for column in batch.columns]
-    return write_values(columns, layout, fingerprint)
-
-
 def stored_values(column: pa.Array) -> list[Any]:
     """The values of a plain column in the form in which records store them."""
     values: list[Any] = reinterpret(column, stored_type(column.type)).to_pylist()
@@ -273,7 +264,10 @@ def stored_values(column: pa.Array) -> list[Any]:
 def write_values(
     columns: Sequence[Sequence[Any]], layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
-    """The records of these columns of stored values, envelope first. Raises DataError as `write_records`."""
+    """The records of these columns of stored values, envelope first.
+
+    Raises DataError if an index record has data, or if a string of the envelope is too long.
+    """
     key, partition, file_id, instant, operation, is_index = columns[: len(ENVELOPE)]
     before_row = zip(operation, instant, file_id, partition, strict=True)
     data_names = [field.name for field in layout.fields]

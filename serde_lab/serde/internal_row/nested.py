@@ -21,15 +21,13 @@ Both executions are here. Frames are those of the flat layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from serde_lab.errors import DataError
 from serde_lab.records.buffers import binaries, lengths_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
@@ -45,9 +43,10 @@ from serde_lab.serde.internal_row.layout import (
 )
 from serde_lab.serde.internal_row.loop import LoopReader, RowCode, check_no_row
 from serde_lab.serde.internal_row.values import StructReader
-from serde_lab.serde.internal_row.verbs import projected_parts
+from serde_lab.serde.internal_row.verbs import Given, projected_parts
 from serde_lab.serde.internal_row.write import Numbers, StoredField, join, write_structs
 from serde_lab.serde.projection.plan import Projection
+from serde_lab.serde.python_values import rows_present
 
 NESTED = 4
 _METADATA = layout_of(tuple(ENVELOPE.names), tuple(ENVELOPE.types))
@@ -76,25 +75,13 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
     metadata = write_structs(
         [StoredField.of(batch.column(n)) for n in ENVELOPE.names], _METADATA, len(batch)
     )
-    no_row = _no_row(batch.column(IS_INDEX_RECORD))
+    present, rows = rows_present(batch), len(batch)
     columns = [batch.column(f.name) for f in layout.fields]
-    with_row = None
-    if no_row is not None:
-        for field, column in zip(layout.fields, columns, strict=True):
-            if pc.any(pc.and_(pa.array(no_row), column.is_valid())).as_py():
-                raise DataError(
-                    f"column {field.name!r} of an index record has a value, expected null"
-                )
-        with_row = np.flatnonzero(~no_row)
-        columns = [to_plain(column.take(pa.array(with_row))) for column in columns]
-    rows = len(batch) if with_row is None else len(with_row)
+    if present is not None:
+        with_row = pa.array(np.flatnonzero(present))
+        columns, rows = [to_plain(column.take(with_row)) for column in columns], len(with_row)
     data = write_structs([StoredField.of(column) for column in columns], layout, rows)
-    return _records(metadata, data, no_row, fingerprint)
-
-
-def _no_row(is_index: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
-    found: npt.NDArray[np.bool_] = is_index.to_numpy(zero_copy_only=False)
-    return found if found.any() else None
+    return _records(metadata, data, None if present is None else ~present, fingerprint)
 
 
 def _records(
@@ -136,12 +123,12 @@ class NestedReader:
         refuse_where(no_row & (fixed["row_bytes"] != 0), "a null has bytes that are not zero")
         pieces = Pieces(rows, _OUTER.itemsize, [fixed["metadata_bytes"], fixed["row_bytes"]])
         self.metadata_bytes = pieces[0]
-        self._metadata = StructReader(Rows.over(self.metadata_bytes), _METADATA)
+        self.metadata = StructReader(Rows.over(self.metadata_bytes), _METADATA)
         for field in _METADATA.fields:
-            null = self._metadata.nulls.of_field(field)
+            null = self.metadata.nulls.of_field(field)
             if null is not None:
                 refuse_where(null, f"{field.name} of its metadata is null")
-        is_index = self._metadata.value(_field(_METADATA, IS_INDEX_RECORD))
+        is_index = self.metadata.value(_field(_METADATA, IS_INDEX_RECORD))
         wrong = is_index.to_numpy(zero_copy_only=False) != no_row
         refuse_where(wrong, "an index record must have no row, and any other record must have one")
         self.no_row = no_row if no_row.any() else None
@@ -158,7 +145,7 @@ class NestedReader:
     def column(self, name: str) -> pa.Array:
         """One column in plain form. Raises Damaged if a value is invalid."""
         if name in ENVELOPE.names:
-            return self._metadata.value(_field(_METADATA, name))
+            return self.metadata.value(_field(_METADATA, name))
         column = self.row_part.value(_field(self.layout, name))
         if self.no_row is None:
             return column
@@ -173,10 +160,6 @@ class NestedReader:
         if numbers is not None:
             place, missing = place[numbers], missing[numbers]
         return part.take(place, missing)
-
-    def metadata_part(self, name: str) -> StoredField:
-        """The stored slots or bytes of a field of the metadata."""
-        return self._metadata.part(_field(_METADATA, name))
 
 
 def _field(layout: RowLayout, name: str) -> Field:
@@ -194,23 +177,16 @@ def project(
     return _records(first.metadata_bytes, data, first.no_row, fingerprint)
 
 
-def update_metadata(
-    reader: NestedReader, given: Mapping[str, str | pa.StringArray], fingerprint: int
-) -> pa.BinaryArray:
+def update_metadata(reader: NestedReader, given: Given, fingerprint: int) -> pa.BinaryArray:
     """The same records with other metadata; their rows are copied."""
-    rows = len(reader)
     parts = [
-        StoredField.of(to_plain(_repeated(given[name], rows)))
-        if name in given
-        else reader.metadata_part(name)
-        for name in ENVELOPE.names
+        StoredField.of(to_plain(given[field.name]))
+        if field.name in given
+        else reader.metadata.part(field)
+        for field in _METADATA.fields
     ]
-    metadata = write_structs(parts, _METADATA, rows)
+    metadata = write_structs(parts, _METADATA, len(reader))
     return _records(metadata, reader.row_bytes, reader.no_row, fingerprint)
-
-
-def _repeated(value: str | pa.StringArray, rows: int) -> pa.StringArray:
-    return pa.repeat(value, rows) if isinstance(value, str) else value
 
 
 # by the loop

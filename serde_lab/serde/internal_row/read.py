@@ -41,14 +41,13 @@ class FlatReader:
         """Raises Damaged unless every record has the form that `layout` prescribes."""
         self._rows = rows
         self.layout = layout
-        self._row_part: _RowPart | None = None
         self._index_part: EnvelopePart | None = None
+        self._place: npt.NDArray[np.int64] | None = None
         dtype = layout.record_dtype()
         if len(rows) and int(rows.lengths.min()) >= dtype.itemsize:
             fixed = rows.head(dtype)
             if (fixed["head"] & _HEAD == head(WITH_ROW, fingerprint)).all():
-                self._row_part = _RowPart(rows, fixed, layout)
-                self._place: npt.NDArray[np.int64] | None = None
+                self.row_part = _RowPart(rows, fixed, layout)
                 return
         forms = rows.head(INDEX_DTYPE)["head"] & _HEAD
         is_index = forms == head(INDEX, fingerprint)
@@ -59,7 +58,7 @@ class FlatReader:
         numbers = [np.flatnonzero(~is_index), np.flatnonzero(is_index)]
         self._place = np.argsort(np.concatenate(numbers), kind="stable")
         with_row, index = (rows.select(n) for n in numbers)
-        self._row_part = _RowPart(with_row, with_row.head(dtype), layout)
+        self.row_part = _RowPart(with_row, with_row.head(dtype), layout)
         self._index_part = EnvelopePart(index, index.head(INDEX_DTYPE))
 
     def __len__(self) -> int:
@@ -71,19 +70,15 @@ class FlatReader:
         return None if self._index_part is None else self.row_part.rows.of
 
     @property
-    def row_part(self) -> _RowPart:
-        """The records with a row."""
-        assert self._row_part is not None
-        return self._row_part
-
-    @property
     def forms(self) -> list[EnvelopePart]:
         """The records with a row, then the index records, if there are any."""
         return [self.row_part] if self._index_part is None else [self.row_part, self._index_part]
 
     def placed(self, forms: Sequence[pa.Array]) -> pa.Array:
         """Merge one array for each of `forms` into the order of the records."""
-        return forms[0] if self._place is None else self._placed(pa.concat_arrays(forms))
+        if self._place is None:
+            return forms[0]
+        return pa.concat_arrays(forms).take(pa.array(self._place))
 
     def part(self, field: Field, numbers: Numbers | None) -> StoredField:
         """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
@@ -96,23 +91,15 @@ class FlatReader:
 
     def column(self, name: str) -> pa.Array:
         """One column in plain form. Raises Damaged if a value is invalid."""
-        part, index = self._row_part, self._index_part
-        assert part is not None
+        if name == IS_INDEX_RECORD:
+            flags = [pa.repeat(part is self._index_part, len(part)) for part in self.forms]
+            return self.placed(flags)
         if name in ENVELOPE.names:
-            if name == IS_INDEX_RECORD:
-                flags = [pa.repeat(False, len(part)), pa.repeat(True, len(index or ()))]
-                return self._placed(pa.concat_arrays(flags))
-            if index is None:
-                return part.string(name)
-            return self._placed(pa.concat_arrays([part.string(name), index.string(name)]))
-        column = part.value(next(f for f in self.layout.fields if f.name == name))
-        if index is None:
+            return self.placed([part.string(name) for part in self.forms])
+        column = self.row_part.value(next(f for f in self.layout.fields if f.name == name))
+        if self._place is None:
             return column
-        assert self._place is not None
-        return column.take(pa.array(self._place, mask=self._place >= len(part)))
-
-    def _placed(self, array: pa.Array) -> pa.Array:
-        return array if self._place is None else array.take(pa.array(self._place))
+        return column.take(pa.array(self._place, mask=self._place >= len(self.row_part)))
 
 
 class EnvelopePart:

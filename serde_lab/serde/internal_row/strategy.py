@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -84,18 +83,16 @@ def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
     return pc.binary_join_element_wise(binary_array(ends * _WORD, tables), bodies, b"")
 
 
-def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int64]]:
-    """All records of `frames`, and for each frame the number of its first record.
-
-    Raises Damaged, with the number of the frame, if a table of lengths is invalid.
-    """
+def records_in(frames: pa.BinaryArray) -> pa.BinaryArray:
+    """All records of `frames`. Raises Damaged, with the number of the frame, for an invalid table of
+    lengths."""
     rows = Rows.over(frames)
     lengths = rows.lengths.astype(np.int64)
     refuse_where(lengths < 2, "it has less than two bytes")
     data = np.frombuffer(rows.data, np.uint8)
     several = np.flatnonzero(data[rows.ends[:-1] + 1] == SEVERAL) if len(rows) else np.zeros(0, int)
     if not len(several):
-        return frames, np.arange(len(frames), dtype=np.int64)
+        return frames
     words = np.zeros((len(frames), FRAME_HEADER_BYTES // _WORD), "<u4")
     too_short = np.zeros(len(frames), np.bool_)
     too_short[several] = lengths[several] < FRAME_HEADER_BYTES
@@ -131,10 +128,7 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     body = Rows.over(bodies)
     stated = sums[first[1:]] - sums[first[:-1]]
     refuse_where(stated != body.lengths, "its records do not have the lengths that it states")
-    return binary_array(sums + int(body.ends[0]), body.data), first[:-1]
-
-
-_LENGTH_BYTES = 4
+    return binary_array(sums + int(body.ends[0]), body.data)
 
 
 class BoundInternalRow(BoundSerde):
@@ -161,7 +155,7 @@ class BoundInternalRow(BoundSerde):
 
     def update_metadata(self, records: Records, values: MetadataValues) -> RowRecords:
         assert isinstance(records, RowRecords)
-        given = values.columns(len(records))
+        given = values.arrays(len(records))
         if not given:
             return records
         return RowRecords(self._shape, self._shape.update_metadata(records.reader, given))
@@ -172,7 +166,7 @@ class BoundInternalRow(BoundSerde):
         ends = Rows.over(records.rows).ends
         if self.options.rows_per_frame != 1:
             # each record also takes the bytes of its length in the frame's table
-            ends = ends + _LENGTH_BYTES * np.arange(len(ends))
+            ends = ends + _WORD * np.arange(len(ends))
         cuts = cut(bounds, self.options, ends, FRAME_HEADER_BYTES)
         return frames_of(cuts, frames_from(records.rows, cuts), self.options)
 
@@ -180,7 +174,7 @@ class BoundInternalRow(BoundSerde):
     def decode(self, frames: pa.BinaryArray) -> RowRecords:
         payloads = opened("internal_row", frames, self.options)
         try:
-            rows, _ = records_in(payloads)
+            rows = records_in(payloads)
         except Damaged as exc:
             raise frame_error("internal_row", exc.number, self.options, exc.problem) from exc
         records = RowRecords(self._shape, rows)

@@ -42,8 +42,8 @@ from serde_lab.serde.internal_row.write import (
 from serde_lab.serde.projection.columns import changed, new_column
 from serde_lab.serde.projection.plan import Projection, TargetColumn
 
-Given = Mapping[str, str | pa.StringArray]
-"""The metadata to set, by envelope column: one text for all records, or one each."""
+Given = Mapping[str, pa.StringArray]
+"""The metadata to set, by envelope column: one text a record."""
 
 _FORM_BITS = np.uint64(0xFF << 8)
 _HEAD_BITS = np.uint64(0xFFFF_FFFF_FFFF)
@@ -107,7 +107,7 @@ def update_metadata(reader: FlatReader, given: Given, fingerprint: int) -> pa.Bi
         if len(forms) > 1:
             assert part.rows.of is not None
             places = pa.array(part.rows.of)
-            own = {n: v if isinstance(v, str) else v.take(places) for n, v in given.items()}
+            own = {name: texts.take(places) for name, texts in given.items()}
         written.append(_with_metadata(part, own, fingerprint))
     return reader.placed(written)
 
@@ -117,12 +117,10 @@ def _with_metadata(part: EnvelopePart, given: Given, fingerprint: int) -> pa.Bin
     if not rows:
         return part.rows.array
     # everything after the four strings is copied as one piece
-    total = np.zeros(rows, np.int64)
-    for found in part.string_lengths:
-        total += found
+    total = sum(part.string_lengths, np.zeros(rows, np.int64))
     rest = Pieces(part.rows, width, [total, part.rows.lengths - width - total])[1]
     strings = [
-        _text_bytes(given[name], rows) if name in given else part.piece(j)
+        as_binary(to_plain(given[name])) if name in given else part.piece(j)
         for j, name in enumerate(STRINGS_BEFORE_ROW)
     ]
     lengths = [lengths_of(s) for s in strings]
@@ -149,10 +147,6 @@ def _with_metadata(part: EnvelopePart, given: Given, fingerprint: int) -> pa.Bin
 def _is_slot(lengths: npt.NDArray[np.int32]) -> bool:
     first = int(lengths[0])
     return first <= LONGEST_SLOT_STRING and bool((lengths == first).all())
-
-
-def _text_bytes(value: str | pa.StringArray, rows: int) -> pa.BinaryArray:
-    return as_binary(to_plain(pa.repeat(value, rows) if isinstance(value, str) else value))
 
 
 # by the loop
@@ -193,7 +187,6 @@ def update_metadata_in_loop(
 ) -> pa.BinaryArray:
     """The same records with other metadata, written by `write`."""
     columns = {name: reader.values(name) for name in ENVELOPE.names}
-    for name, value in given.items():
-        columns[name] = [value] * len(reader) if isinstance(value, str) else value.to_pylist()
+    columns |= {name: texts.to_pylist() for name, texts in given.items()}
     row = [reader.values(field.name) for field in layout.fields]
     return write([*columns.values(), *row], layout, fingerprint)

@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from serde_lab.errors import DataError
 from serde_lab.records.buffers import binary_array, data_of, lengths_of, offsets_of
 from serde_lab.records.plain_form import null_mask, to_plain, to_plain_batch
-from serde_lab.records.schema import IS_INDEX_RECORD, RECORD_KEY, is_decimal
+from serde_lab.records.schema import RECORD_KEY, is_decimal
 from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,
@@ -31,6 +31,7 @@ from serde_lab.serde.internal_row.layout import (
     slot_dtype,
     struct_layout,
 )
+from serde_lab.serde.python_values import rows_present
 
 Numbers = npt.NDArray[np.integer]
 """Numbers of rows, or of records."""
@@ -45,22 +46,14 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
 
     Raises DataError if an index record has data, or if a string of the envelope is too long.
     """
-    is_index = batch.column(IS_INDEX_RECORD)
-    if not pc.any(is_index).as_py():
+    present = rows_present(batch)
+    if present is None:
         return _write_rows(batch, layout, fingerprint)
-    numbers = [np.flatnonzero(m) for m in _split(is_index)]
+    numbers = [np.flatnonzero(present), np.flatnonzero(~present)]
     with_row, index = (to_plain_batch(batch.take(pa.array(n))) for n in numbers)
-    for field in layout.fields:
-        if index.column(field.name).null_count < len(index):
-            raise DataError(f"column {field.name!r} of an index record has a value, expected null")
     written = [_write_rows(with_row, layout, fingerprint), _write_index(index, fingerprint)]
     place = np.argsort(np.concatenate(numbers), kind="stable")
     return pa.concat_arrays(written).take(pa.array(place))
-
-
-def _split(flags: pa.BooleanArray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    is_set = flags.to_numpy(zero_copy_only=False)
-    return ~is_set, is_set
 
 
 def _write_rows(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
