@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.verify.contents import Fingerprint
-from serde_lab.verify.table_checks import CheckResult, TableVerdict, arms_agree
+from serde_lab.verify.table_checks import TableVerdict, arms_agree
 
 
 class Cells(Protocol):
@@ -141,10 +141,9 @@ class Rounds:
             self.frames[arm.name] = result.frames
         found = list(verdict.results)
         if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
-            found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
+            found.insert(0, Check(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
-            of_cell = (arm.name, cell.name, cell.round)
-            self.writer.check(Check(check.name, check.passed, check.detail, *of_cell, check.facts))
+            self.writer.check(replace(check, arm=arm.name, cell=cell.name, round=cell.round))
         if result.table is not None:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
@@ -197,9 +196,7 @@ class Rounds:
             if len(prints) < 2:
                 continue
             for name, result in arms_agree(prints).items():
-                self.writer.check(
-                    Check(result.name, result.passed, result.detail, arm=name, round=number)
-                )
+                self.writer.check(replace(result, arm=name, round=number))
         self.prints = {}
 
 

@@ -194,7 +194,7 @@ def _measure(
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
     proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
     for name, result in proof.results.items():
-        writer.check(Check(result.name, result.passed, result.detail, arm=name))
+        writer.check(replace(result, arm=name))
         if result.failed:
             given_up[name] = wrong_answer(result.name, result.detail)
     rounds = Rounds(
@@ -240,7 +240,7 @@ def _call_referee(
     tables = {name: checks.rows_of(arm) for name, arm in arms.items()}
     hops = {name: hops_of(point.scenario, arm) for name, arm in arms.items()}
     for name, result in referee.judge(sent, frames, tables, hops).items():
-        writer.check(Check(result.name, result.passed, result.detail, arm=name))
+        writer.check(replace(result, arm=name))
 
 
 def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:

@@ -177,19 +177,6 @@ _LONGEST_VALUE = 80
 
 
 @dataclass(frozen=True, slots=True)
-class RowDifference:
-    """How two tables differ. Counts are of keys; `words` is the complete text, one or more sentences."""
-
-    words: str
-    missing: int = 0
-    extra: int = 0
-    duplicated: int = 0
-    differing: int = 0
-    first_key: str = ""
-    column: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Keys:
     """The distinct keys of a table by hash, sorted: rows of each, and the sum of those rows' hashes."""
 
@@ -201,12 +188,15 @@ class _Keys:
 
 def first_difference(
     expected: RowSource | pa.Table, actual: RowSource | pa.Table, key: Sequence[str]
-) -> RowDifference | None:
-    """None if both hold the same rows; `key` names the columns that identify a record, in key order."""
+) -> str | None:
+    """How two tables differ, in one or more sentences with counts of keys; None if both hold the same rows.
+
+    `key` names the columns that identify a record, in key order.
+    """
     left, right = rows_of(expected), rows_of(actual)
     schema = schema_difference(_types(left.schema), _types(right.schema))
     if schema is not None:
-        return RowDifference(schema)
+        return schema
     mine, theirs = _keys(left, key), _keys(right, key)
     missing = np.setdiff1d(mine.hashes, theirs.hashes, assume_unique=True)
     extra = np.setdiff1d(theirs.hashes, mine.hashes, assume_unique=True)
@@ -217,14 +207,11 @@ def first_difference(
     fewer = theirs.counts[at_theirs] < mine.counts[at_mine]
     unlike = (mine.sums[at_mine] != theirs.sums[at_theirs]) & ~more & ~fewer
     sentences: list[str] = []
-    first_key = column = ""
     if unlike.any():
         row = _first_row(left, key, common[unlike])
-        first_key = key_words(row, key)
-        held = _first_row(right, key, hash_keys(row, key))
-        column, found = _first_column(row, held)
+        found = _first_value(row, _first_row(right, key, hash_keys(row, key)))
         sentences.append(
-            f"{_count(unlike, 'row')} of {mine.rows:,}, first (in key order) {first_key}: {found}"
+            f"{_count(unlike, 'row')} of {mine.rows:,}, first (in key order) {key_words(row, key)}: {found}"
         )
     for hashes, source, what in (
         (missing, left, "missing"),
@@ -234,19 +221,8 @@ def first_difference(
     ):
         if len(hashes):
             words = key_words(_first_row(source, key, hashes), key)
-            first_key = first_key or words
             sentences.append(f"{_count(hashes, 'key')} {what}; first {words}")
-    if not sentences:
-        return None
-    return RowDifference(
-        words=". ".join(sentences),
-        missing=len(missing) + int(fewer.sum()),
-        extra=len(extra),
-        duplicated=int(more.sum()),
-        differing=int(unlike.sum()),
-        first_key=first_key,
-        column=column,
-    )
+    return ". ".join(sentences) or None
 
 
 def hash_keys(rows: pa.RecordBatch, key: Sequence[str]) -> Hashes:
@@ -340,13 +316,13 @@ def _sortable_keys(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Table:
     return pa.table(columns, names=[str(index) for index in range(len(key))])
 
 
-def _first_column(expected: pa.RecordBatch, actual: pa.RecordBatch) -> tuple[str, str]:
+def _first_value(expected: pa.RecordBatch, actual: pa.RecordBatch) -> str:
     """The first column, in expected order, whose value differs, and both values in words."""
     for name in data_names(expected.schema):
         wanted, found = expected.column(name), actual.column(name)
         if hash_column(name, wanted)[0] != hash_column(name, found)[0]:
-            return name, f"{name} is {in_words(found[0])}, expected {in_words(wanted[0])}"
-    return "", "the table has different rows with this key"
+            return f"{name} is {in_words(found[0])}, expected {in_words(wanted[0])}"
+    return "the table has different rows with this key"
 
 
 def _count(items: npt.NDArray[np.generic], what: Literal["row", "key"]) -> str:

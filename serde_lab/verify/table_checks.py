@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
+from serde_lab.runs.model import Check
 from serde_lab.verify.contents import (
     Fingerprint,
     Fingerprinter,
@@ -137,29 +138,10 @@ ARMS_AGREE = "arms_agree"
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check; `detail` is a sentence for a reader in either case.
-
-    `passed` is None if the check could not be made here. `facts` are figures and words that the check found,
-    for reports that compare arms.
-    """
-
-    name: str
-    passed: bool | None
-    detail: str
-    facts: Mapping[str, int | str] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it found something wrong; a check that could not be made has neither failed nor passed."""
-        return self.passed is False
-
-
-@dataclass(frozen=True, slots=True)
 class TableVerdict:
     """All checks of one table, and its contents (None if it could not be read)."""
 
-    results: tuple[CheckResult, ...]
+    results: tuple[Check, ...]
     fingerprint: Fingerprint | None
 
     @property
@@ -213,19 +195,12 @@ def check_table(
             _meta(reader, meta),
         )
     except TableError as exc:
-        return TableVerdict(tuple(CheckResult(name, False, exc.message) for name in names), None)
+        return TableVerdict(tuple(Check(name, False, exc.message) for name in names), None)
     return TableVerdict(results, found)
 
 
-def rows_match(
-    source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
-) -> CheckResult:
-    """Only the first check, for any rows with or without meta columns."""
-    return check_contents(source, expected, rules, name).results[0]
-
-
 def check_contents(
-    source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str
+    source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
 ) -> TableVerdict:
     """The first check alone, and the contents, for any rows with or without meta columns."""
     rows = rows_of(source)
@@ -233,7 +208,7 @@ def check_contents(
     return TableVerdict((_compared(rows, expected, found, rules, name),), found)
 
 
-def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResult]:
+def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, Check]:
     """One result per arm: whether its table equals those of the other arms.
 
     The contents that most arms hold are the reference (the first arm's in a tie): an arm with other contents,
@@ -247,7 +222,7 @@ def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResul
     results = {}
     for arm, found in prints.items():
         if found is None:
-            results[arm] = CheckResult(ARMS_AGREE, False, f"the table of {arm} could not be read")
+            results[arm] = Check(ARMS_AGREE, False, f"the table of {arm} could not be read")
             continue
         difference = readable[chosen].difference(found)
         if difference is None:
@@ -255,26 +230,26 @@ def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResul
             detail = f"equal to {like} other arm{'' if like == 1 else 's'}, {found.rows:,} rows"
         else:
             detail = f"differs from {chosen}: {difference}"
-        results[arm] = CheckResult(ARMS_AGREE, difference is None, detail)
+        results[arm] = Check(ARMS_AGREE, difference is None, detail)
     return results
 
 
 def _compared(
     source: RowSource, expected: Expected, found: Fingerprint, rules: TableRules, name: str
-) -> CheckResult:
+) -> Check:
     if found == expected.fingerprint:
         detail = f"{found.rows:,} rows, {len(found.columns)} columns, digest {found.digest}"
-        return CheckResult(ROWS_MATCH_ORACLE, True, detail)
-    difference = first_difference(expected.rows, source, rules.key_columns)
-    words = difference.words if difference else expected.fingerprint.difference(found)
-    return CheckResult(ROWS_MATCH_ORACLE, False, f"as read by {name}: {words}")
+        return Check(ROWS_MATCH_ORACLE, True, detail)
+    words = first_difference(expected.rows, source, rules.key_columns)
+    words = words or expected.fingerprint.difference(found)
+    return Check(ROWS_MATCH_ORACLE, False, f"as read by {name}: {words}")
 
 
-def _no_duplicates(reader: TableReader, keys: Hashes, rules: TableRules) -> CheckResult:
+def _no_duplicates(reader: TableReader, keys: Hashes, rules: TableRules) -> Check:
     ordered = np.sort(keys)
     suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(suspects):
-        return CheckResult(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
+        return Check(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
     # by text: two keys may share a hash
     texts: Counter[tuple[str, str]] = Counter()
     judge = MetaColumns(rules, TableFacts({}, ()))
@@ -288,20 +263,18 @@ def _no_duplicates(reader: TableReader, keys: Hashes, rules: TableRules) -> Chec
             )
     doubled = sorted(pair for pair, count in texts.items() if count > 1)
     if not doubled:
-        return CheckResult(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
+        return Check(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
     path, key = doubled[0]
     where = f" in partition {path!r}" if rules.schema.partition else ""
     detail = (
         f"as read by {reader.name}: {len(doubled):,} key{' is' if len(doubled) == 1 else 's are'} "
         f"in several rows; first {key!r}{where}, {texts[path, key]} times"
     )
-    return CheckResult(NO_DUPLICATE_KEYS, False, detail)
+    return Check(NO_DUPLICATE_KEYS, False, detail)
 
 
-def _meta(reader: TableReader, meta: MetaColumns) -> CheckResult:
+def _meta(reader: TableReader, meta: MetaColumns) -> Check:
     problems = meta.problems
     if not problems:
-        return CheckResult(META_COLUMNS_CORRECT, True, f"correct in {meta.rows:,} rows")
-    return CheckResult(
-        META_COLUMNS_CORRECT, False, f"as read by {reader.name}: {'. '.join(problems)}"
-    )
+        return Check(META_COLUMNS_CORRECT, True, f"correct in {meta.rows:,} rows")
+    return Check(META_COLUMNS_CORRECT, False, f"as read by {reader.name}: {'. '.join(problems)}")

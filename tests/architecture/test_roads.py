@@ -25,8 +25,9 @@ from serde_lab.lab.runner import run_scenario
 from serde_lab.pipeline.spark import exchange as spark_exchange
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.operation import Operation
+from serde_lab.runs.model import Check
 from serde_lab.scenario.loading import parse_scenario
-from serde_lab.verify.table_checks import CheckResult, TableVerdict
+from serde_lab.verify.table_checks import TableVerdict
 from tests.architecture.following import ROOT, Figure, FollowedTask, Follower, following
 from tests.lab.small_scenario import SharedSession, content
 
@@ -53,7 +54,7 @@ class _NothingToCheck:
         return
 
     def judge(self, *args: object) -> TableVerdict:
-        return TableVerdict((CheckResult("rows_match", True, "not looked at"),), None)
+        return TableVerdict((Check("rows_match", True, "not looked at"),), None)
 
     def rows_of(self, *args: object) -> None:
         return
@@ -63,7 +64,7 @@ class _NoReferee:
     def __init__(self, *args: object) -> None:
         return
 
-    def judge(self, *args: object) -> dict[str, CheckResult]:
+    def judge(self, *args: object) -> dict[str, Check]:
         return {}
 
 

@@ -26,11 +26,11 @@ from serde_lab.lab.search import Heaps, heats, planned_search
 from serde_lab.measure.metrics import Sample
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import SEARCH_FILE, load_run
-from serde_lab.runs.model import Run
+from serde_lab.runs.model import Check, Run
 from serde_lab.scenario.hudi_options import candidate_arms, with_settings
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.verify.table_checks import CheckResult, TableVerdict
+from serde_lab.verify.table_checks import TableVerdict
 from tests.lab.small_scenario import content, run_in_session, source, toml
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MadeUpCells:
 class MadeUpJudge:
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         right = LOGS not in arm.settings
-        return TableVerdict((CheckResult("rows_match_oracle", right, "as made up"),), None)
+        return TableVerdict((Check("rows_match_oracle", right, "as made up"),), None)
 
 
 @pytest.fixture

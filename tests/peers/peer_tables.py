@@ -20,11 +20,12 @@ from serde_lab.errors import OptionError
 from serde_lab.lab.lab_reader import LabReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
+from serde_lab.runs.model import Check
 from serde_lab.table.config_properties import split_kinds
 from serde_lab.verify import oracle
 from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.table_checks import CheckResult, Expected, check_table
+from serde_lab.verify.table_checks import Expected, check_table
 from serde_lab.verify.table_rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
@@ -196,7 +197,7 @@ class PeerTable:
         expected = self.expected()
         assert expected.fingerprint.rows > 0
         rust = HudiRs(self.path)
-        results: list[CheckResult] = []
+        results: list[Check] = []
         if "hudi-rs" in judges:
             facts = rust.facts()
             results += check_table(rust, expected, self.rules).results

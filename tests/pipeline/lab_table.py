@@ -24,7 +24,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
-from serde_lab.verify.table_checks import Expected, check_path, check_table, rows_match
+from serde_lab.verify.table_checks import Expected, check_contents, check_path, check_table
 from serde_lab.verify.table_rules import TableRules
 
 STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
@@ -218,7 +218,9 @@ class LabTable:
             else check_table(own, expected, self.rules, own.facts())
         )
         assert verdict.passed, [result for result in verdict.results if not result.passed]
-        ours = rows_match(plan_snapshot(self.table).read(), expected, self.rules, "us")
+        ours = check_contents(plan_snapshot(self.table).read(), expected, self.rules, "us").results[
+            0
+        ]
         assert ours.passed, ours.detail
         return expected
 

@@ -29,7 +29,7 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.files.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.verify.table_checks import rows_match
+from serde_lab.verify.table_checks import check_contents
 from tests.pipeline.lab_table import (
     FIRST,
     MOR,
@@ -126,7 +126,9 @@ def judge(table: LabTable, rust: bool) -> None:
     if rust:
         table.check()
         return
-    found = rows_match(plan_snapshot(table.table).read(), table.expected(), table.rules, "us")
+    found = check_contents(
+        plan_snapshot(table.table).read(), table.expected(), table.rules, "us"
+    ).results[0]
     assert found.passed, found.detail
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.verify.table_checks import rows_match
+from serde_lab.verify.table_checks import check_contents
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, Rows
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_any_history_reads_as_duckdb_says(
         for number, as_of in enumerate(completions, 1):
             expected = table.expected(number)
             seen = plan_snapshot(table.table, as_of=as_of).read()
-            found = rows_match(seen, expected, table.rules, f"us as of {number}")
+            found = check_contents(seen, expected, table.rules, f"us as of {number}").results[0]
             assert found.passed, found.detail
 
 

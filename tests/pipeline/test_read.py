@@ -25,7 +25,7 @@ from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
 from serde_lab.table.timeline.lsm_timeline import ArchivedInstant
 from serde_lab.table.timeline.timeline import Instant, Timeline
 from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.table_checks import Expected, rows_match
+from serde_lab.verify.table_checks import Expected, check_contents
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 from tests.pipeline.test_topologies import moved
 
@@ -66,9 +66,13 @@ def test_time_travel_goes_by_the_instants_that_rows_bear(kind: str, tmp_path: Pa
     table, moments = written(tmp_path, KINDS[kind])
     for number, (instant, _) in enumerate(moments, 1):
         expected = table.expected(number)
-        found = rows_match(read(table, as__of__instant=instant), expected, table.rules)
+        found = check_contents(read(table, as__of__instant=instant), expected, table.rules).results[
+            0
+        ]
         assert found.passed, found.detail
-        other = rows_match(HudiRs(str(table.path), as_of=instant), expected, table.rules)
+        other = check_contents(
+            HudiRs(str(table.path), as_of=instant), expected, table.rules
+        ).results[0]
         assert other.passed, other.detail
     assert read(table, as__of__instant="20000101").num_rows == 0
 
@@ -81,7 +85,9 @@ def test_an_incremental_read_gives_what_hudi_rs_gives(kind: str, tmp_path: Path)
     times = ["000", *(instant if version_6 else done for instant, done in moments)]
     for begin, end in [*combinations(times, 2), *((time, "") for time in times)]:
         theirs = HudiRs(str(table.path)).changes(begin, end)
-        same = rows_match(changes(table, begin, end), Expected.of(theirs), table.rules)
+        same = check_contents(changes(table, begin, end), Expected.of(theirs), table.rules).results[
+            0
+        ]
         assert same.passed, (begin, end, same.detail)
 
 
@@ -110,7 +116,7 @@ def test_changes_are_found_in_the_file_that_a_compaction_made_of_them(tmp_path: 
     for begin, end in [(first, None), (first, compacted), (second, last), (compacted, None)]:
         bounds = begin.completion, "" if end is None else end.completion
         theirs = HudiRs(str(table.path)).changes(*bounds)
-        same = rows_match(changes(table, *bounds), Expected.of(theirs), table.rules)
+        same = check_contents(changes(table, *bounds), Expected.of(theirs), table.rules).results[0]
         assert same.passed, same.detail
     assert changes(table, second.completion, compacted.completion).num_rows == 0
 
@@ -118,10 +124,10 @@ def test_changes_are_found_in_the_file_that_a_compaction_made_of_them(tmp_path: 
 def test_read_optimised_leaves_the_logs_out(tmp_path: Path) -> None:
     table, _ = written(tmp_path, MOR)
     query = {"hoodie__datasource__query__type": "READ_OPTIMIZED"}
-    found = rows_match(read(table, **query), table.expected(1), table.rules)
+    found = check_contents(read(table, **query), table.expected(1), table.rules).results[0]
     assert found.passed, found.detail
     table.compact()
-    found = rows_match(read(table, **query), table.expected(), table.rules)
+    found = check_contents(read(table, **query), table.expected(), table.rules).results[0]
     assert found.passed, found.detail
 
 
@@ -318,7 +324,7 @@ def test_logs_beside_a_pending_compaction_of_version_6_are_read(tmp_path: Path) 
     (table.path / f".hoodie/{planned}.compaction.requested").write_bytes(b"")
     for log in list(table.path.rglob(".*.log.*")):
         log.rename(log.with_name(log.name.replace(first, planned)))
-    found = rows_match(read(table), expected, table.rules)
+    found = check_contents(read(table), expected, table.rules).results[0]
     assert found.passed, found.detail
     assert changes(table, first).num_rows == len({row[:2] for row in SECOND})
 

@@ -15,7 +15,7 @@ from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.table.services.compaction import CompactionPlan
 from serde_lab.verify.oracle import HistoryCommit
-from serde_lab.verify.table_checks import Expected, rows_match
+from serde_lab.verify.table_checks import Expected, check_contents
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
@@ -70,7 +70,7 @@ class SparkTable(LabTable):
         """Spark and our own reader give the same rows; how many."""
         given = {key.replace("__", "."): value for key, value in options.items()}
         ours = plan_read(self.table, parse_read_options(given)).read()
-        verdict = rows_match(self.read(**options), Expected.of(ours), self.rules)
+        verdict = check_contents(self.read(**options), Expected.of(ours), self.rules).results[0]
         assert verdict.passed, verdict.detail
         return ours.num_rows
 
@@ -109,7 +109,7 @@ def test_a_history_over_spark_reads_as_duckdb_says(
     assert second.action == "deltacommit"
     table.check()
     snapshot = table.read()
-    assert rows_match(snapshot, table.expected(), table.rules).passed
+    assert check_contents(snapshot, table.expected(), table.rules).results[0].passed
     # the third deltacommit is compacted on Spark right after it
     deleted = table.delete(GONE)
     assert [commit.operation for commit in table.commits][-1] == "compact"

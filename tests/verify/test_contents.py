@@ -208,10 +208,7 @@ def test_the_first_difference_is_first_in_key_order() -> None:
     difference = first_difference(
         one, pa.concat_tables([other.slice(300), other.slice(0, 300)]), ["s", "n"]
     )
-    assert difference is not None
-    assert (difference.differing, difference.missing, difference.column) == (3, 1, "v")
-    assert difference.first_key == "s = 'y', n = 31"
-    assert difference.words == (
+    assert difference == (
         "3 rows differ of 600, first (in key order) s = 'y', n = 31: v is 5, expected 0. "
         "1 key is missing; first s = 'z', n = 0"
     )
@@ -221,10 +218,7 @@ def test_all_kinds_of_differences_are_counted() -> None:
     one = pa.table({"k": [1, 2, 3, 4, 4, 5], "v": [1, 2, 3, 4, 4, 5]})
     other = pa.table({"k": [2, 3, 3, 4, 5, 6], "v": [2, 3, 3, 4, 6, 6]})
     difference = first_difference(one, other, ["k"])
-    assert difference is not None
-    counts = (difference.differing, difference.missing, difference.extra, difference.duplicated)
-    assert counts == (1, 2, 1, 1)
-    assert difference.words == (
+    assert difference == (
         "1 row differs of 6, first (in key order) k = 5: v is 6, expected 5. 1 key is missing; first k = 1. "
         "1 key is in fewer rows than expected; first k = 4. "
         "1 key is unexpected; first k = 6. "
@@ -237,9 +231,7 @@ def test_empty_tables() -> None:
     assert fingerprint(empty).rows == 0
     assert first_difference(empty, empty, ["k"]) is None
     one = pa.Table.from_pylist([{"k": 1, "a": 1, "b": "x"}], schema=SCHEMA)
-    difference = first_difference(empty, one, ["k"])
-    assert difference is not None
-    assert difference.words == "1 key is unexpected; first k = 1"
+    assert first_difference(empty, one, ["k"]) == "1 key is unexpected; first k = 1"
 
 
 @pytest.mark.parametrize(

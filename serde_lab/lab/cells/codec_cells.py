@@ -24,10 +24,11 @@ from serde_lab.lab.plan import serde_options
 from serde_lab.measure.environment import calibrate
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
+from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Bounds, BoundSerde
 from serde_lab.serde.registry import strategy
-from serde_lab.verify.table_checks import CheckResult, TableVerdict
+from serde_lab.verify.table_checks import TableVerdict
 
 if TYPE_CHECKING:
     from serde_lab.lab.cells.record_cells import RecordBench
@@ -104,10 +105,10 @@ class CodecCells:
             difference = first_difference(found, expected)
             if difference is not None:
                 detail = f"{batch.case.name}: {difference}"
-                return TableVerdict((CheckResult(COME_BACK, False, detail),), None)
+                return TableVerdict((Check(COME_BACK, False, detail),), None)
             records += len(found)
         detail = f"{records:,} records of {len(self.batches)} cases"
-        return TableVerdict((CheckResult(COME_BACK, True, detail),), None)
+        return TableVerdict((Check(COME_BACK, True, detail),), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,9 @@ from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordLoops
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RECORD_KEY
+from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.verify.table_checks import CheckResult, TableVerdict
+from serde_lab.verify.table_checks import TableVerdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ class RecordBench:
         found = self.differences[arm.name]
         records = sum(len(batch.rows) for batch in self.batches)
         detail = found or f"{records:,} records of {len(self.batches)} cases"
-        return TableVerdict((CheckResult(COME_BACK, not found, detail),), None)
+        return TableVerdict((Check(COME_BACK, not found, detail),), None)
 
     def loops(self, arm: Arm, batch: CodecBatch) -> RecordLoops:
         """The loops over the records of a batch."""

@@ -26,6 +26,7 @@ from serde_lab.measure.phases import group
 from serde_lab.pipeline.read import open_table
 from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
+from serde_lab.runs.model import Check
 from serde_lab.scenario.hudi_options import table_options
 from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
@@ -39,7 +40,6 @@ from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import solve
 from serde_lab.verify.readers import PlainParquet, without_kinds
 from serde_lab.verify.table_checks import (
-    CheckResult,
     Expected,
     TableVerdict,
     check_contents,
@@ -129,29 +129,30 @@ class CellChecks:
         found = (*self.of_cell(arm, result), *of_table.results, *of_reads)
         return TableVerdict(found, of_table.fingerprint)
 
-    def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
+    def of_cell(self, arm: Arm, result: CellResult) -> list[Check]:
         """The checks of what a cell did as a whole, however many tables it wrote."""
         on_spark = self._scenario.measure.exchange == "spark"
         if arm.control == WORK_FLOOR:
             return [_timers(result), _processes(result, on_spark)]
         if arm.strategy is None:
             return []
-        makes = self._sends(arm)
-        tasks = _tasks(result) if self._scenario.stream is not None else 0
+        tasks = 0
+        if self._scenario.stream is not None:
+            tasks = round(sum(s.value for s in result.samples if s.metric == "spark.tasks"))
         return [
-            _wire(arm, result) if makes else _no_wire(result),
+            _wire(arm, result) if self._sends(arm) else _no_wire(result),
             _timers(result, tasks),
             _processes(result, on_spark, tasks),
         ]
 
     def of_table(self, arm: Arm, result: CellResult) -> TableVerdict:
         """The checks of one table and of the frames that carried its rows."""
-        found: list[CheckResult] = []
+        found: list[Check] = []
         fingerprint = None
         if arm.strategy is not None and self._sends(arm):
             found.append(self._holds_rows(arm, result))
         if result.table is None:
-            found.append(CheckResult(EVERY_ROW_MOVED, True, f"{result.rows:,} rows"))
+            found.append(Check(EVERY_ROW_MOVED, True, f"{result.rows:,} rows"))
         elif arm.control in UPSERT_CONTROLS:
             # no Hudi table holds the rows; equal rows have no key twice
             rows, reader = PlainParquet(result.table), "Spark" if result.data_files else "pyarrow"
@@ -176,7 +177,7 @@ class CellChecks:
         """Whether the arm's timed commits send records."""
         return self._scenario.topology_of(arm).makes_records and not self._scenario.only_reads
 
-    def _holds_rows(self, arm: Arm, result: CellResult) -> CheckResult:
+    def _holds_rows(self, arm: Arm, result: CellResult) -> Check:
         """Check that frames have at least half the bytes of the best compressed Parquet of the same rows.
 
         Fewer bytes cannot hold the rows. A dictionary that both sides share counts if it is declared.
@@ -194,8 +195,8 @@ class CellChecks:
             expected = (
                 f"expected at least {least:,.0f} B, half of the same rows as Parquet with zstd"
             )
-            return CheckResult(FRAMES_HOLD_THE_ROWS, False, f"{words}, {expected}")
-        return CheckResult(FRAMES_HOLD_THE_ROWS, True, f"{words}, at least {least:,.0f} B")
+            return Check(FRAMES_HOLD_THE_ROWS, False, f"{words}, {expected}")
+        return Check(FRAMES_HOLD_THE_ROWS, True, f"{words}, at least {least:,.0f} B")
 
     def _floor(self, commit: CommitInput) -> float:
         if commit.name not in self._floors:
@@ -230,7 +231,7 @@ def _wanted_files(scenario: Scenario, arm: Arm) -> WantedFiles:
     )
 
 
-def _wire(arm: Arm, result: CellResult) -> CheckResult:
+def _wire(arm: Arm, result: CellResult) -> Check:
     sent = sum(s.value for s in result.samples if s.metric == "frames")
     frames, of_arm = f"{result.sniffed:,}", f"the mark of {arm.strategy}"
     problem = ""
@@ -242,13 +243,13 @@ def _wire(arm: Arm, result: CellResult) -> CheckResult:
         problem = f"{result.foreign:,} of {frames} frames do not carry {of_arm}"
     elif sent != result.sniffed:
         problem = f"{frames} of {sent:,.0f} sent frames arrived"
-    return CheckResult(
+    return Check(
         WIRE_IS_THE_STRATEGYS, not problem, problem or f"all {frames} frames carry {of_arm}"
     )
 
 
-def _no_wire(result: CellResult) -> CheckResult:
-    return CheckResult(
+def _no_wire(result: CellResult) -> Check:
+    return Check(
         WIRE_IS_THE_STRATEGYS, not result.sniffed, f"{result.sniffed:,} frames, expected none"
     )
 
@@ -263,11 +264,7 @@ def _lender_of_mark(arm: Arm) -> str:
     return ""
 
 
-def _tasks(result: CellResult) -> int:
-    return round(sum(s.value for s in result.samples if s.metric == "spark.tasks"))
-
-
-def _timers(result: CellResult, tasks: int = 0) -> CheckResult:
+def _timers(result: CellResult, tasks: int = 0) -> Check:
     """Check that the timers cover the work: little worker CPU lies outside the phases or in waits.
 
     `tasks`: those of a stream, each of which may have some of it.
@@ -286,10 +283,10 @@ def _timers(result: CellResult, tasks: int = 0) -> CheckResult:
     elif waiting > max(_MOST_WAITING_CPU * total, _LEAST_WAITING_S + small_s):
         problem = f"{waiting:.2f} {of_total} phases of waiting"
     words = problem or f"{outside:.2f} s of {total:.2f} s CPU are in no phase"
-    return CheckResult(WORK_IS_INSIDE_TIMERS, not problem, words)
+    return Check(WORK_IS_INSIDE_TIMERS, not problem, words)
 
 
-def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResult:
+def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> Check:
     """Check that the phases have the CPU of all worker processes and of what they started.
 
     On Spark a thread that works between tasks, or a child process, makes the workers use more than the phases
@@ -298,7 +295,7 @@ def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResul
     """
     used = [s.value for s in result.samples if s.metric == "tree_worker_cpu_s"]
     if not used:
-        return CheckResult(
+        return Check(
             PROCESSES_WORK_IN_PHASES,
             None,
             "the workers' CPU is not known here: no /proc, or a cluster",
@@ -311,10 +308,8 @@ def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResul
     words = f"{beside:.2f} s of the {total:.2f} s CPU of worker processes are in no phase"
     most = max(_MOST_BESIDE * total, _LEAST_BESIDE_S + tasks * _AROUND_A_TASK_S)
     if beside > most:
-        return CheckResult(
-            PROCESSES_WORK_IN_PHASES, False, f"{words}, expected at most {most:.2f} s"
-        )
-    return CheckResult(PROCESSES_WORK_IN_PHASES, True, words)
+        return Check(PROCESSES_WORK_IN_PHASES, False, f"{words}, expected at most {most:.2f} s")
+    return Check(PROCESSES_WORK_IN_PHASES, True, words)
 
 
 def _worker_phases(result: CellResult) -> dict[str, float]:

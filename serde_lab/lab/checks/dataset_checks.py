@@ -25,9 +25,10 @@ from serde_lab.lab.cells.cell import CellResult, QueryRows
 from serde_lab.lab.cells.table_cells import DATASETS
 from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.inputs.prepared import PreparedTable
+from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm
 from serde_lab.verify.contents import Fingerprint, RowSource
-from serde_lab.verify.table_checks import CheckResult, TableVerdict
+from serde_lab.verify.table_checks import TableVerdict
 from tpch import QUERIES
 
 TOLERANCE, RELATIVE = 1e-6, 1e-9
@@ -64,23 +65,23 @@ class DatasetChecks(CellChecks):
         )
 
 
-def _under_one_name(found: Mapping[str, Sequence[CheckResult]]) -> list[CheckResult]:
+def _under_one_name(found: Mapping[str, Sequence[Check]]) -> list[Check]:
     """The checks of all tables, those with the same name as one."""
-    named: dict[str, dict[str, CheckResult]] = {}
+    named: dict[str, dict[str, Check]] = {}
     for table, results in found.items():
         for result in results:
             named.setdefault(result.name, {})[table] = result
     return [_as_one(name, of_tables) for name, of_tables in named.items()]
 
 
-def _as_one(name: str, results: Mapping[str, CheckResult]) -> CheckResult:
+def _as_one(name: str, results: Mapping[str, Check]) -> Check:
     wrong = {table: one for table, one in results.items() if one.failed}
     not_made = {table: one for table, one in results.items() if one.passed is None}
     passed = False if wrong else (None if not_made else True)
     said = wrong or not_made or results
     detail = "; ".join(f"{table}: {one.detail}" for table, one in said.items())
     facts = {f"{table}.{key}": v for table, one in results.items() for key, v in one.facts.items()}
-    return CheckResult(name, passed, detail, facts)
+    return Check(name, passed, detail, facts=facts)
 
 
 def _of_all(prints: Mapping[str, Fingerprint | None]) -> Fingerprint | None:
@@ -109,7 +110,7 @@ class QueryAnswers:
 
     def judge(
         self, answers: Mapping[str, QueryRows], tables: Mapping[str, RowSource]
-    ) -> list[CheckResult]:
+    ) -> list[Check]:
         """One result for each of `answers`, by query; `tables` are the right rows by table."""
         if not answers:
             return []
@@ -146,23 +147,23 @@ class QueryAnswers:
         return found
 
 
-def _compared(query: str, found: QueryRows, right: QueryRows) -> CheckResult:
+def _compared(query: str, found: QueryRows, right: QueryRows) -> Check:
     name = f"answer_of_{query}"
     if len(found) != len(right):
         detail = f"Spark answers {len(found):,} rows, DuckDB {len(right):,}"
-        return CheckResult(name, False, detail)
+        return Check(name, False, detail)
     rounded = 0
     for number, (ours, theirs) in enumerate(zip(found, right, strict=True), start=1):
         for place, (mine, other) in enumerate(zip(ours, theirs, strict=True), start=1):
             if not _equal(mine, other):
                 detail = f"row {number}, column {place}: Spark answers {mine}, DuckDB {other}"
-                return CheckResult(name, False, detail)
+                return Check(name, False, detail)
             rounded += isinstance(other, float)
     detail = f"{len(found):,} row{'' if len(found) == 1 else 's'} as DuckDB answers"
     if rounded:
         what = "average or quotient" if rounded == 1 else "averages or quotients"
         detail += f"; {rounded:,} {what} equal to {TOLERANCE:g}"
-    return CheckResult(name, True, detail)
+    return Check(name, True, detail)
 
 
 def _equal(found: Any, right: Any) -> bool:

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
 from serde_lab.records.schema import META_NAMES, RECORD_KEY
+from serde_lab.runs.model import Check
 from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.files.parquet import columns_with_nan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.verify.table_checks import CheckResult
 
 _UNORDERED = "INT96"
 """Parquet's type for old timestamps has no order, so no writer stores its statistics."""
@@ -201,7 +201,7 @@ def _kind(block: LogBlock) -> str:
         return f"type {block.type}"
 
 
-def files_alike(folder: Path, wanted: WantedFiles) -> CheckResult:
+def files_alike(folder: Path, wanted: WantedFiles) -> Check:
     """Check that a table's files are as `wanted` and have meta columns, statistics and key ranges.
 
     The detail of the result lists the other facts.
@@ -209,13 +209,13 @@ def files_alike(folder: Path, wanted: WantedFiles) -> CheckResult:
     try:
         facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
     except (TableError, pa.ArrowException, OSError) as exc:
-        return CheckResult(FILES_ALIKE, False, f"its files cannot be read: {exc}")
+        return Check(FILES_ALIKE, False, f"its files cannot be read: {exc}")
     problems = list(_problems(facts, wanted))
     detail = "; ".join([*problems, facts.words])
-    return CheckResult(FILES_ALIKE, not problems, detail, facts.to_compare)
+    return Check(FILES_ALIKE, not problems, detail, facts=facts.to_compare)
 
 
-def plain_files_alike(files: Iterable[Path], codec: str) -> CheckResult:
+def plain_files_alike(files: Iterable[Path], codec: str) -> Check:
     """Check codec and statistics of the data files of a table that is not Hudi's and has no meta columns."""
     facts = FileFacts()
     try:
@@ -224,10 +224,10 @@ def plain_files_alike(files: Iterable[Path], codec: str) -> CheckResult:
             facts.base_bytes += file.stat().st_size
             _add_parquet(facts, pq.ParquetFile(file), footer=True)
     except (pa.ArrowException, OSError) as exc:
-        return CheckResult(FILES_ALIKE, False, f"its files cannot be read: {exc}")
+        return Check(FILES_ALIKE, False, f"its files cannot be read: {exc}")
     problems = [*_codec_problems(facts, codec), *_statistics_problems(facts)]
     detail = "; ".join([*problems, facts.words])
-    return CheckResult(FILES_ALIKE, not problems, detail, facts.to_compare)
+    return Check(FILES_ALIKE, not problems, detail, facts=facts.to_compare)
 
 
 def _problems(facts: FileFacts, wanted: WantedFiles) -> Iterable[str]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from serde_lab.lab.cells.cell import CellResult, ReadAnswer
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.records.operation import TABLE_OPERATIONS, TableOperation
+from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Scenario
 from serde_lab.verify.oracle import HistoryCommit, solve
 from serde_lab.verify.readers import PlainParquet
-from serde_lab.verify.table_checks import CheckResult, Expected, check_contents
+from serde_lab.verify.table_checks import Expected, check_contents
 from serde_lab.verify.table_rules import TableRules
 
 READS_MATCH_ORACLE = "reads_match_oracle"
@@ -41,15 +42,15 @@ class ReadChecks:
         self._scenario, self._inputs, self._work = scenario, inputs, work
         self._expected: dict[tuple[str, int], Expected] = {}
 
-    def judge(self, rules: TableRules, result: CellResult) -> list[CheckResult]:
+    def judge(self, rules: TableRules, result: CellResult) -> list[Check]:
         """One check of all reads of a cell; none if it had none."""
         if not result.reads:
             return []
         wrong = [words for read in result.reads if (words := self._problem(rules, read))]
         if wrong:
-            return [CheckResult(READS_MATCH_ORACLE, False, "; ".join(wrong))]
+            return [Check(READS_MATCH_ORACLE, False, "; ".join(wrong))]
         rows = ", ".join(f"{read.timed.rows:,}" for read in result.reads)
-        return [CheckResult(READS_MATCH_ORACLE, True, f"{len(result.reads)} reads of {rows} rows")]
+        return [Check(READS_MATCH_ORACLE, True, f"{len(result.reads)} reads of {rows} rows")]
 
     def _problem(self, rules: TableRules, read: ReadAnswer) -> str:
         """How the answer of a read differs; "" if it does not."""

@@ -23,11 +23,11 @@ from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RECORD_KEY, RecordSchema
+from serde_lab.runs.model import Check
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.verify.contents import Fingerprinter, RowSource, steps
 from serde_lab.verify.key_text import record_keys
 from serde_lab.verify.row_hash import Hashes
-from serde_lab.verify.table_checks import CheckResult
 from serde_lab.verify.table_rules import TableRules
 
 REFEREE = "a_referee_reads_the_frames"
@@ -57,7 +57,7 @@ class Referee:
         frames: Mapping[str, tuple[bytes, ...]],
         tables: Mapping[str, RowSource],
         hops: Mapping[str, int],
-    ) -> dict[str, CheckResult]:
+    ) -> dict[str, Check]:
         """One result for each arm in `frames`: strategy and options of each are in `arms`, `tables` are the
         rows that its table was found to hold, and `hops` says how often it sends each."""
         sent = {
@@ -86,38 +86,38 @@ class Referee:
         options: SerdeOptions,
         table: RowSource,
         hops: int,
-    ) -> CheckResult:
+    ) -> Check:
         if not answer.bound:
             return _not_isolated(f"the strategy cannot be loaded there: {answer.problem}")
         if answer.rows is None:
             detail = f"the referee cannot decode the frames: {answer.problem}"
-            return CheckResult(REFEREE, False, detail)
+            return Check(REFEREE, False, detail)
         frames, records = len(sent), len(answer.rows)
         each_holds_one = options.rows_per_frame == 1
         if records < frames or (each_holds_one and records != frames):
             wanted = f"{frames:,}" if each_holds_one else f"at least {frames:,}"
             detail = f"the referee decodes {records:,} records from {frames:,} frames, which hold {wanted}"
-            return CheckResult(REFEREE, False, detail)
+            return Check(REFEREE, False, detail)
         rows, keys = _rows(answer.rows)
         words = f"{records:,} rows from {frames:,} frames of the run"
         if unknown := self._without_reason(keys):
             detail = (
                 f"of {words}, {unknown:,} are keys without a row that the input does not delete"
             )
-            return CheckResult(REFEREE, False, detail)
+            return Check(REFEREE, False, detail)
         found = _hashes(self._schema, [rows])
         if again := self._too_often(found, hops):
             detail = f"of {words}, {again:,} come more often than the input has them"
-            return CheckResult(REFEREE, False, detail)
+            return Check(REFEREE, False, detail)
         in_table = np.isin(found, _hashes(table.schema, steps(table)))
         elsewhere = found[~in_table]
         lost = np.isin(elsewhere, self._input()) if len(elsewhere) else np.ones(0, np.bool_)
         if not lost.all():
             detail = f"of {words}, {int((~lost).sum()):,} are neither in the table nor in the input"
-            return CheckResult(REFEREE, False, detail)
+            return Check(REFEREE, False, detail)
         in_it = f"{int(in_table.sum()):,} are in the table"
         detail = f"the referee decodes {words}, of which {in_it}, and others replaced the rest"
-        return CheckResult(REFEREE, True, detail)
+        return Check(REFEREE, True, detail)
 
     def _without_reason(self, keys: pa.StringArray) -> int:
         """How many of these keys come without a row, although the input neither deletes nor moves them.
@@ -161,8 +161,8 @@ class Referee:
                 yield stored_form(batch, self._schema.data)
 
 
-def _not_isolated(reason: str) -> CheckResult:
-    return CheckResult(REFEREE, None, f"not isolated: {reason}")
+def _not_isolated(reason: str) -> Check:
+    return Check(REFEREE, None, f"not isolated: {reason}")
 
 
 def _rows(decoded: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StringArray]:

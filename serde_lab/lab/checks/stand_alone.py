@@ -27,10 +27,10 @@ from serde_lab.lab.checks import isolation
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema, columns_of
+from serde_lab.runs.model import Check
 from serde_lab.serde.interface import Bounds, Records, SerdeOptions
 from serde_lab.serde.record_verbs import as_filed
 from serde_lab.serde.registry import strategy
-from serde_lab.verify.table_checks import CheckResult
 
 _NULLS = 1 / 8
 _MOST_ITEMS = 3
@@ -133,7 +133,7 @@ class DecodedArm:
 class Proof:
     """The result for each arm whose frames were sent, and the reason for each arm that raised before."""
 
-    results: dict[str, CheckResult]
+    results: dict[str, Check]
     raised: dict[str, str]
 
 
@@ -182,7 +182,7 @@ def _sample(
     return _Sample(Sent(subject, options, schema, frames), expected)
 
 
-def _judged(sample: _Sample, answer: DecodedArm) -> CheckResult:
+def _judged(sample: _Sample, answer: DecodedArm) -> Check:
     if answer.rows is None:
         return _failed(f"a separate process cannot decode the frames: {answer.problem}")
     difference = first_difference(answer.rows, sample.expected)
@@ -190,11 +190,11 @@ def _judged(sample: _Sample, answer: DecodedArm) -> CheckResult:
         return _failed(f"a separate process decodes other rows: {difference}")
     frames, rows = len(sample.sent.frames), len(sample.expected)
     detail = f"a separate process decodes {rows:,} made-up rows from {frames:,} frames"
-    return CheckResult(STAND_ALONE, True, detail)
+    return Check(STAND_ALONE, True, detail)
 
 
-def _failed(detail: str) -> CheckResult:
-    return CheckResult(STAND_ALONE, False, detail)
+def _failed(detail: str) -> Check:
+    return Check(STAND_ALONE, False, detail)
 
 
 def read_back(

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from serde_lab.lab.lab_reader import WRAPS_AT, Read
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.slots import Interval
+from serde_lab.runs.model import Check
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import checkpoints_in
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.timeline import epoch_ns
-from serde_lab.verify.table_checks import CheckResult
 
 STORED_ONCE = "batches_are_stored_once"
 WHOLE_READS = "reads_see_whole_batches"
@@ -159,13 +159,13 @@ def reader_samples(batches: Sequence[TimedBatch], reads: Sequence[Read]) -> Iter
             yield Sample(f"{DRIVER_PREFIX}read_by_{kind}_s", mean_s, number)
 
 
-def stored_once(table: HoodieTable, batches: int) -> CheckResult:
+def stored_once(table: HoodieTable, batches: int) -> Check:
     """Check that each of the micro-batches 0 to `batches` - 1 is stored by one commit, and no other is."""
     counts = Counter(n for instant in timed_instants(table) for n in instant.batches)
     wrong = list(_wrong(counts, range(batches)))
     if wrong:
-        return CheckResult(STORED_ONCE, False, "; ".join(wrong))
-    return CheckResult(STORED_ONCE, True, f"{batches:,} batches, each in one commit")
+        return Check(STORED_ONCE, False, "; ".join(wrong))
+    return Check(STORED_ONCE, True, f"{batches:,} batches, each in one commit")
 
 
 def _wrong(counts: Counter[int], wanted: Sequence[int]) -> Iterator[str]:
@@ -215,23 +215,23 @@ def states_of(
     return states
 
 
-def whole_reads(reads: Sequence[Read], states: Sequence[tuple[int, int]]) -> CheckResult:
+def whole_reads(reads: Sequence[Read], states: Sequence[tuple[int, int]]) -> Check:
     """Check that each read saw the table after one of its batches, and no reader then an earlier one."""
     number_of = {state: number for number, state in enumerate(states)}
     seen: dict[str, int] = {}
     counts = Counter(read.reader for read in reads)
     if not reads:
-        return CheckResult(WHOLE_READS, False, "nobody read the table")
+        return Check(WHOLE_READS, False, "nobody read the table")
     for read in reads:
         if read.error:
-            return CheckResult(WHOLE_READS, False, f"{read.reader}: {read.error}")
+            return Check(WHOLE_READS, False, f"{read.reader}: {read.error}")
         number = number_of.get((read.rows, read.total))
         if number is None:
             detail = f"{read.reader} saw {read.rows:,} rows, which are those after no batch"
-            return CheckResult(WHOLE_READS, False, detail)
+            return Check(WHOLE_READS, False, detail)
         if number < seen.get(read.reader, 0):
             detail = f"{read.reader} saw batch {seen[read.reader]:,}, and later only {number:,}"
-            return CheckResult(WHOLE_READS, False, detail)
+            return Check(WHOLE_READS, False, detail)
         seen[read.reader] = number
     words = ", ".join(f"{count:,} by {reader}" for reader, count in sorted(counts.items()))
-    return CheckResult(WHOLE_READS, True, f"{len(reads):,} reads: {words}")
+    return Check(WHOLE_READS, True, f"{len(reads):,} reads: {words}")
