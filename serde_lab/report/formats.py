@@ -28,7 +28,6 @@ from serde_lab.report.page import (
     Figure,
     Page,
     Points,
-    Section,
     Sentence,
     Suite,
     Table,
@@ -45,14 +44,9 @@ _FOLDED_AWAY = frozenset({"raw", "environment"})
 
 def page_text(page: Page, format: str) -> str:
     """The page in one of the formats of text. Raises UsageError for an unknown one."""
-    if format == "table":
-        return terminal(page)
-    if format == "md":
-        return markdown(page)
-    if format == "csv":
-        return csv_text(page)
-    if format == "json":
-        return json_text(page)
+    writers = {"table": terminal, "md": markdown, "csv": csv_text, "json": json_text}
+    if format in writers:
+        return writers[format](page)
     if format == "junit" and page.suite is not None:
         return _junit(page, page.suite)
     raise UsageError(f"a {page.kind} page has no format {format!r}")
@@ -142,16 +136,10 @@ def markdown(page: Page) -> str:
     for sentence in answer.sentences:
         lines += [_sentence(sentence), ""]
     for section in page.sections:
-        if section.name not in _FOLDED_AWAY:
-            lines += _section(section)
+        blocks = [line for block in section.blocks for line in _block(block)]
+        if blocks and section.name not in _FOLDED_AWAY:
+            lines += [f"## {_literal(section.heading)}", "", *blocks]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _section(section: Section) -> list[str]:
-    lines = [f"## {_literal(section.heading)}", ""]
-    for block in section.blocks:
-        lines += _block(block)
-    return lines if len(lines) > 2 else []
 
 
 def _block(block: Block, folded: bool = False) -> list[str]:
@@ -247,14 +235,10 @@ def csv_table(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
-        writer.writerow([_csv_cell(value) for value in map(raw_value, row)])
+        writer.writerow(
+            plain_line(value) if isinstance(value, str) else value for value in map(raw_value, row)
+        )
     return out.getvalue()
-
-
-def _csv_cell(value: float | int | str | None) -> float | int | str:
-    if isinstance(value, str):
-        return plain_line(value)
-    return "" if value is None else value
 
 
 def raw_value(cell: Cell) -> float | int | str | None:
@@ -267,7 +251,7 @@ def raw_value(cell: Cell) -> float | int | str | None:
 def json_text(page: Page) -> str:
     """The page's data, and for a report every table by name; a row is an object by column key."""
     if page.answer is None:
-        return json_value(page.data)
+        return plain_json(_finite(page.data)) + "\n"
     value: dict[str, Any] = {
         "kind": page.kind,
         "title": page.title,
@@ -291,12 +275,8 @@ def _objects(table: Table) -> list[dict[str, object]]:
     return [dict(zip(keys, map(raw_value, row), strict=True)) for row in table.rows]
 
 
-def json_value(value: object) -> str:
-    """Deterministic JSON; values that are not finite become null."""
-    return plain_json(_finite(value)) + "\n"
-
-
 def _finite(value: Any) -> Any:
+    """The value with null for every number in it that is not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -37,12 +37,13 @@ def history_page(document: Document) -> Page:
     try:
         scenario, runs = str(document["scenario"]), [str(run) for run in document["runs"]]
         series = list(document["series"])
+        line = f"python -m serde_lab history {quote(scenario)}"
         sections = (
             _steps(series),
             *_figures(series, runs),
             _notes(document),
             _points(series),
-            _remake(scenario),
+            Section("remake", "Remake it", (Commands(((line, "this history"),)),)),
         )
         return Page(
             kind="history",
@@ -229,8 +230,3 @@ def _points(series: Sequence[Document]) -> Section:
     folded = f"{notation.plural(len(rows), 'median')} of runs"
     table = Table("raw-values", "The median of every run", columns, rows, folded=folded)
     return Section("raw", "Raw values", (table,))
-
-
-def _remake(scenario: str) -> Section:
-    line = f"python -m serde_lab history {quote(scenario)}"
-    return Section("remake", "Remake it", (Commands(((line, "this history"),)),))

@@ -90,6 +90,13 @@ def as_decided(value: float | None) -> str:
     return count(value) if value == int(value) else rounded_text("seconds", value)
 
 
+def of_metric(name: str, value: float | None) -> str:
+    """A value in the unit that its metric's name ends with: bytes, seconds, or else a count."""
+    if name.endswith("_bytes"):
+        return size(value)
+    return seconds(value) if name.endswith("_s") else count(value)
+
+
 def between(low: float, high: float) -> str:
     """A range in short form: 3.10–3.35."""
     return f"{number(low)}–{number(high)}"

@@ -33,7 +33,7 @@ from serde_lab.report import formats
 from serde_lab.report.comparison_page import comparison_page
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.history_page import history_page
-from serde_lab.report.page import Cell, Column, Figure, Page, Table
+from serde_lab.report.page import Cell, Figure, Page, Table
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.canvas import Canvas
 from serde_lab.report.plots.draw import NARROW_PX, WIDE_PX, draw
@@ -157,7 +157,7 @@ def _environment() -> Environment:
     environment.filters["sort_value"] = _sort_value
     environment.filters["breakable"] = _breakable
     environment.filters["coded"] = _coded
-    environment.filters["paired"] = _paired
+    environment.filters["paired"] = lambda row, table: list(zip(row, table.columns, strict=True))
     environment.globals["light"] = Markup(palette.variables(0))
     environment.globals["dark"] = Markup(palette.variables(1))
     return environment
@@ -202,10 +202,6 @@ def _coded(text: str) -> Markup:
         for i, part in enumerate(parts)
     ]
     return Markup("").join(marked)
-
-
-def _paired(row: tuple[Cell, ...], table: Table) -> list[tuple[Cell, Column]]:
-    return list(zip(row, table.columns, strict=True))
 
 
 _END = "<!-- serde_lab: end -->"

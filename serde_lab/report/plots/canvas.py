@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -200,7 +198,6 @@ class Canvas:
         """The drawing as matplotlib's SVG; equal drawings give equal text."""
         out = io.StringIO()
         with _quiet():
-            FigureCanvasSVG(self._figure)
             self._figure.patch.set_visible(background)
             self._figure.savefig(
                 out,
@@ -214,7 +211,6 @@ class Canvas:
         """The drawing as a PNG, in light colours on white."""
         out = io.BytesIO()
         with _quiet():
-            FigureCanvasAgg(self._figure)
             self._figure.patch.set_visible(True)
             self._figure.savefig(
                 out,
@@ -278,12 +274,7 @@ def draw_axis(
             break
         x = scale(tick)
         canvas.line([x, x], [top, bottom], "grid")
-        canvas.text(x, bottom + 11, tick_text(tick), "muted", SMALL_PX, "center")
+        canvas.text(x, bottom + 11, f"{tick:,.10g}", "muted", SMALL_PX, "center")
     if name:
         room = canvas.width_px - scale.left
         canvas.text(scale.left, bottom + 28, fitting(name, room, SMALL_PX), "muted", SMALL_PX)
-
-
-def tick_text(value: float) -> str:
-    """The text of a tick; ticks are round numbers already."""
-    return f"{value:,.10g}"

@@ -173,9 +173,7 @@ _OF_READS = {
 def _of_read(name: str, value: float | None) -> Cell:
     if value is None:
         return MISSING
-    if name == "commits_meanwhile":
-        return Cell(rounded_text("count", value), value)
-    return _figure("seconds", value)
+    return _figure("count" if name == "commits_meanwhile" else "seconds", value)
 
 
 def _commits(facts: RunValues) -> Table | None:
@@ -222,9 +220,9 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
-    share = arm.figure("serde_share")
+    of_reference = " · reference" if arm is facts.reference else ""
     return (
-        _name(arm, facts),
+        Cell(arm.name, arm.name, options_in_words(arm) + of_reference, header=True),
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
         else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
@@ -235,7 +233,7 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
             arm.figure("serde_cpu_s"),
             "" if per_record is None else f"{notation.number(1e6 * per_record)} µs/record",
         ),
-        _figure("share", share),
+        _figure("share", arm.figure("serde_share")),
         _figure("seconds", arm.figure("tree_cpu_s")),
         ratio_cell(arm.cpu_ratio_to_reference),
         _bytes(arm, "shuffle_bytes"),
@@ -246,13 +244,6 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         ),
         _checks(arm),
     )
-
-
-def _name(arm: ArmValues, facts: RunValues) -> Cell:
-    note = options_in_words(arm)
-    if arm is facts.reference:
-        note += " · reference"
-    return Cell(arm.name, arm.name, note, header=True)
 
 
 def _reason(arm: ArmValues) -> str:

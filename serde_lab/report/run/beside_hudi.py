@@ -52,12 +52,11 @@ def peers_section(facts: RunValues) -> Section | None:
     peers = [arm for arm in facts.arms if arm.kind == "peer"]
     if not peers:
         return None
-    blocks: list[Block] = []
-    for arm in peers:
-        if arm.summary["status"] == "missing":
-            blocks.append(
-                Sentence(f"{notation.named(arm.name)} is missing: {arm.summary['missing']}", "warn")
-            )
+    blocks: list[Block] = [
+        Sentence(f"{notation.named(arm.name)} is missing: {arm.summary['missing']}", "warn")
+        for arm in peers
+        if arm.summary["status"] == "missing"
+    ]
     ratios = facts.derived.peer_ratios
     if ratios:
         commits = max(len(one.commits) for one in ratios)

@@ -177,18 +177,14 @@ def columns_sentences(
         if by_row not in candidates and by_column not in candidates:
             continue
         ratio = paired_ratio(by_row.seconds_by_round, by_column.seconds_by_round)
-        if ratio is not None and _only_by_column(by_row, by_column):
+        differ = differences(by_row, by_column)
+        if ratio is not None and differ == (Difference("execution", "row to batch"),):
             names = notation.named(by_column.name), notation.named(by_row.name)
             doubt = f" ({ratio.doubt})" if ratio.doubt else ""
             said.append(f"{names[0]} is {ratio.times} as fast as {names[1]}{doubt}")
     if not said:
         return ()
     return (Sentence(f"Whole columns in place of rows: {notation.listed(said)}."),)
-
-
-def _only_by_column(by_row: ArmValues, by_column: ArmValues) -> bool:
-    found = [(one.factor, one.words) for one in differences(by_row, by_column)]
-    return found == [("execution", "row to batch")]
 
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")

@@ -207,14 +207,12 @@ def _comparable(facts: RunValues, arms: Sequence[ArmValues]) -> Sequence[ArmValu
     if any(arm.kind != "strategy" for arm in first):
         return arms
     for one in (*first, *arms):
-        found = [arm for arm in arms if _one_execution_and_framing(one, arm)]
+        found = [
+            arm for arm in arms if all(d.factor == "representation" for d in differences(one, arm))
+        ]
         if len(found) > 1:
             return found
     return arms
-
-
-def _one_execution_and_framing(one: ArmValues, other: ArmValues) -> bool:
-    return all(difference.factor == "representation" for difference in differences(one, other))
 
 
 def _alone(arm: ArmValues) -> tuple[str, str]:
@@ -259,9 +257,10 @@ def _pair(
     slowest = f", the slowest {'arm' if of_all else 'of its kind'},"
     named = ", the reference," if reference is facts.reference else slowest
     first, second = notation.named(best.name), notation.named(reference.name)
+    counts = dict.fromkeys(notation.plural(len(arm.rounds), "round") for arm in (best, reference))
     text = (
         f"{first} {_written(best)}; {second}{named} took"
-        f" {notation.seconds(reference.seconds)} ({_medians_of(best, reference)})."
+        f" {notation.seconds(reference.seconds)} (medians of {' and of '.join(counts)})."
         f" {first} {_won(wins, rounds)}"
     )
     if factor is not None and factor.range:
@@ -299,11 +298,6 @@ def _needed(factor: Ratio | None) -> list[Sentence]:
 
 def _times(factor: Ratio | None) -> str:
     return notation.NOTHING if factor is None else f"{factor.text}×"
-
-
-def _medians_of(one: ArmValues, other: ArmValues) -> str:
-    counts = dict.fromkeys(len(arm.rounds) for arm in (one, other))
-    return f"medians of {' and of '.join(notation.plural(n, 'round') for n in counts)}"
 
 
 def _written(arm: ArmValues) -> str:

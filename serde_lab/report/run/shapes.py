@@ -202,8 +202,9 @@ def shapes_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     said = (
         "No arm costs more than twice as much as in the middle, by value or by byte, with its whole interval."
         if not above
-        else f"{_count(above)} more than twice as much as in the middle with the whole interval, by value and"
-        f" by byte: {_named(above)}."
+        else f"{notation.plural(len(above), 'point')} of an arm cost{'s' if len(above) == 1 else ''} more"
+        " than twice as much as in the middle with the whole interval, by value and by byte:"
+        f" {_named(above)}."
     )
     moved = (
         f"Two arms change places in {notation.plural(len(found.changed), 'case')}; {_chance(found)}."
@@ -215,10 +216,6 @@ def shapes_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
         about,
         (Sentence(said, "warn" if above else "good"), Sentence(moved)),
     )
-
-
-def _count(above: list[ShapeCost]) -> str:
-    return f"{notation.plural(len(above), 'point')} of an arm cost{'s' if len(above) == 1 else ''}"
 
 
 def _named(above: list[ShapeCost]) -> str:
@@ -270,10 +267,7 @@ def _figure(found: ShapeCosts) -> Figure:
 def _short(value: float | str) -> str:
     if isinstance(value, str) or value < 1000:
         return _value(value)
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return _value(value)
+    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
 
 
 def _most(found: ShapeCosts, factor: str) -> ShapeCost | None:

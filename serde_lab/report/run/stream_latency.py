@@ -177,13 +177,15 @@ def _over_batches(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> 
         with_service = _spread([point for point in series if point[0] in compacted])
         if with_service:
             lines.append(Line("", line_role(place), with_service, joined=False))
-    shown = [(one.name, [notation.seconds(s) for s in one.latencies[0]]) for one in arms]
+    shown = (
+        f"{one.name} from {notation.seconds(one.latencies[0][0])} to {notation.seconds(one.latencies[0][-1])}"
+        for one in arms
+    )
     return Figure(
         name=f"stream-batches-{table_type.lower()}-{rows:g}",
         title=f"Latency batch by batch: {_TYPES[table_type]}, {notation.count(rows)} rows a batch",
         description="Lines: seconds of each batch without a compaction, medians of neighbouring batches where"
-        " there are many. Diamonds: batches in which a compaction ran. "
-        + "; ".join(f"{name} from {took[0]} to {took[-1]}" for name, took in shown),
+        " there are many. Diamonds: batches in which a compaction ran. " + "; ".join(shown),
         drawing=Lines(x_axis="batch", y_axis="seconds", lines=tuple(lines), logarithmic=True),
     )
 
@@ -383,7 +385,11 @@ def _instants_table(found: Streams) -> Table | None:
 
 def _lag(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
     """The files that are still to be written over time: all are there when the query starts."""
-    left = {one.name: _spread(_backlog(one.latencies[0])) for one in arms}
+    left = {}
+    for one in arms:
+        ends = [0.0, *accumulate(one.latencies[0])]
+        waiting = [(end, float(len(ends) - 1 - done)) for done, end in enumerate(ends)]
+        left[one.name] = _spread(waiting)
     done = "; ".join(f"{one.name} after {notation.seconds(sum(one.latencies[0]))}" for one in arms)
     return Figure(
         name=f"stream-lag-{table_type.lower()}-{rows:g}",
@@ -391,8 +397,3 @@ def _lag(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
         description=f"Lines: micro-batches not yet committed, over seconds. The last is done: {done}.",
         drawing=Lines(x_axis="seconds", y_axis="batches waiting", lines=lines_of(left)),
     )
-
-
-def _backlog(latencies: Sequence[float]) -> list[tuple[float, float]]:
-    ends = [0.0, *accumulate(latencies)]
-    return [(end, float(len(latencies) - done)) for done, end in enumerate(ends)]

@@ -188,7 +188,10 @@ def _spark_details(arms: Sequence[ArmValues]) -> Table | None:
     rows = tuple(
         (
             Cell(name, name, header=True),
-            *(_detail(name, (arm.summary["spark"] or {}).get(name)) for arm in arms),
+            *(
+                Cell(notation.of_metric(name, value), value)
+                for value in ((arm.summary["spark"] or {}).get(name) for arm in arms)
+            ),
         )
         for name in names
     )
@@ -199,12 +202,6 @@ def _spark_details(arms: Sequence[ArmValues]) -> Table | None:
         rows,
         folded="Spark's event log on the waits",
     )
-
-
-def _detail(name: str, value: float | None) -> Cell:
-    if name.endswith("_bytes"):
-        return Cell(notation.size(value), value)
-    return Cell(notation.seconds(value) if name.endswith("_s") else notation.count(value), value)
 
 
 def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:

@@ -87,7 +87,7 @@ def _measured(
         for arm in arms:
             value = _figure(arm, metric)
             if value is not None:
-                said.setdefault(_figure_text(metric, value), []).append(arm.name)
+                said.setdefault(notation.of_metric(metric, value), []).append(arm.name)
         label = metric.rpartition(".")[2].replace("_", " ")
         if len(said) == 1:
             yield f"{label}: {next(iter(said))} in every arm"
@@ -116,12 +116,6 @@ def _figure(arm: ArmValues, metric: str) -> float | None:
     if not group:
         return arm.figure(metric)
     return (arm.summary[group] or {}).get(name)
-
-
-def _figure_text(metric: str, value: float) -> str:
-    if metric.endswith("_bytes"):
-        return notation.size(value)
-    return notation.seconds(value) if metric.endswith("_s") else notation.count(value)
 
 
 def table_files(facts: RunValues) -> tuple[Table, ...]:
@@ -240,14 +234,13 @@ def ways_sentences(facts: RunValues) -> tuple[Sentence, ...]:
     return (
         Sentence(f"The same upserts took: {notation.listed(costs)}."),
         *(
-            Sentence(f"What {table} {_verb(table)} not give: {notation.listed(found)}.")
+            Sentence(
+                f"What {table} {'does' if table.startswith('a') else 'do'} not give:"
+                f" {notation.listed(found)}."
+            )
             for table, found in lacks
         ),
     )
-
-
-def _verb(table: str) -> str:
-    return "does" if table.startswith("a") else "do"
 
 
 def ways_section(facts: RunValues) -> Section | None:
