@@ -199,7 +199,6 @@ class HudiStep:
     share: Share
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {
             "step": self.name,
             "arm": self.arm,
@@ -221,7 +220,7 @@ class HudiSteps:
     whole: HudiStep
 
     def to_json(self) -> list[dict[str, Any]]:
-        """For `show --format json`: the steps, then the whole."""
+        """The steps, then the whole."""
         return [one.to_json() for one in (*self.steps, self.whole)]
 
 

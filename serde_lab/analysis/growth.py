@@ -48,10 +48,6 @@ class Fit:
     k_low: float
     k_high: float
 
-    def seconds(self, value: float) -> float:
-        """The curve at `value`."""
-        return float(self.a_s + self.b_s * value**self.k)
-
     @property
     def exponent(self) -> Ratio:
         """k with its interval, if it has one."""
@@ -103,12 +99,6 @@ class Growth:
         return MOST_LAST_STEP * self.points[-1].value / self.points[-2].value
 
     @property
-    def peak_worker_bytes(self) -> float | None:
-        """The peak memory of one worker over all values."""
-        peaks = [point.peak_worker_rss_bytes for point in self.points]
-        return max((peak for peak in peaks if peak), default=None)
-
-    @property
     def is_straight(self) -> bool | None:
         """Whether k and the last step keep their limits, by their intervals as shown; None if not decided."""
         k, step, most = self.k, self.last_step, self.most_last_step
@@ -124,11 +114,10 @@ class Growth:
     @property
     def fits_memory(self) -> bool | None:
         """Whether every worker stayed below `worker_memory_mb`; None if not known of them all."""
-        peak = self.peak_worker_bytes
-        if peak is not None and peak > self.worker_memory_bytes:
+        peaks = [point.peak_worker_rss_bytes or 0.0 for point in self.points]
+        if any(peak > self.worker_memory_bytes for peak in peaks):
             return False
-        known = not self.missing and all(point.peak_worker_rss_bytes for point in self.points)
-        return True if known and peak is not None else None
+        return True if peaks and all(peaks) and not self.missing else None
 
     @property
     def verdict(self) -> str:

@@ -121,7 +121,6 @@ class Claim:
         return _NOTHING if self.merged is None else percentage(self.merged)
 
     def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
         return {**asdict(self), "change": self.change, "verdict": self.verdict}
 
 

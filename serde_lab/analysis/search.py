@@ -254,15 +254,13 @@ def _side(
     trials |= {one.arm: replace(one, chosen=True) for one in chosen}
     settings = {key: value for one in chosen for key, value in one.settings.items()}
     side = SearchedSide(start, tuple(trials.values()), tuple(rungs), ended, settings)
-    return _with_confirmation(run, side, starts) if settings else side
-
-
-def _with_confirmation(run: Run, side: SearchedSide, starts: Rounds) -> SearchedSide:
-    rounds = _sound(run, side.best)
+    if not settings:
+        return side
+    of_best = _sound(run, side.best)
     return replace(
         side,
-        confirmation=_evidence(rounds, starts, len(rounds)),
-        rounds=len(rounds),
+        confirmation=_evidence(of_best, starts, len(of_best)),
+        rounds=len(of_best),
         problem=_problem_of(run, side.best, side.start),
     )
 
