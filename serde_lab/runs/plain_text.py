@@ -11,12 +11,12 @@ import re
 import unicodedata
 
 _SIGN = re.compile(r"[^\x20-\x7e]")
-_JSON_SIGN = re.compile(r"[^\x0a\x20-\x7e]")
+_SIGN_BUT_LINE_FEED = re.compile(r"[^\x0a\x20-\x7e]")
 
 
 def plain(text: str) -> str:
     """`text` with every invisible character except line feeds escaped."""
-    return text if text.isprintable() else _SIGN.sub(_line_feed_kept, text)
+    return text if text.isprintable() else _SIGN_BUT_LINE_FEED.sub(_shown, text)
 
 
 def plain_line(text: str) -> str:
@@ -27,11 +27,7 @@ def plain_line(text: str) -> str:
 def plain_json(value: object) -> str:
     """JSON that reads back as `value`, with the characters escaped that `plain` escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text if text.isprintable() else _JSON_SIGN.sub(_json_escape, text)
-
-
-def _line_feed_kept(found: re.Match[str]) -> str:
-    return "\n" if found[0] == "\n" else _shown(found)
+    return text if text.isprintable() else _SIGN_BUT_LINE_FEED.sub(_json_escape, text)
 
 
 def _shown(found: re.Match[str]) -> str:
