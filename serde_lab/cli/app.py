@@ -102,7 +102,9 @@ def _showing(others: Callable[..., None]) -> Callable[..., None]:
 def _run(arguments: list[str] | None) -> int:
     try:
         outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
-        _flush()
+        # what is still buffered, since a write error at the interpreter's end would be unhandled
+        with output_errors():
+            sys.stdout.flush()
     except LabError as exc:
         _print_traceback(exc)
         first, *problems = str(exc).split("\n  ")
@@ -143,12 +145,6 @@ def _run(arguments: list[str] | None) -> int:
 def _interrupted() -> int:
     say("serde-lab: interrupted")
     return 130
-
-
-def _flush() -> None:
-    """Write what is still buffered now, since a write error at the interpreter's end would be unhandled."""
-    with output_errors():
-        sys.stdout.flush()
 
 
 def _of_system(exc: OSError) -> str:

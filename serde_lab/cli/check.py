@@ -152,7 +152,10 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
         print_json(found.to_dict())
         return 4 if found.rows_at_stake else 0
     if format == "table":
-        for kind, findings in _by_kind(found.findings).items():
+        kinds: dict[Kind, list[TableFinding]] = {}
+        for finding in found.findings:
+            kinds.setdefault(finding.kind, []).append(finding)
+        for kind, findings in kinds.items():
             _print_kind(kind, findings)
     else:
         columns = ["severity", "finding", "where", "detail", "effect on readers", "repair"]
@@ -167,13 +170,6 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
     number = len(found.findings)
     say(f"{found.table}: {verdict}, {number} finding{'' if number == 1 else 's'}")
     return 4 if found.rows_at_stake else 0
-
-
-def _by_kind(findings: Sequence[TableFinding]) -> dict[Kind, list[TableFinding]]:
-    kinds: dict[Kind, list[TableFinding]] = {}
-    for finding in findings:
-        kinds.setdefault(finding.kind, []).append(finding)
-    return kinds
 
 
 def _print_kind(kind: Kind, findings: Sequence[TableFinding]) -> None:
