@@ -19,7 +19,7 @@ import pyarrow as pa
 import serde_lab
 from serde_lab.errors import RunError
 from serde_lab.lab.cells.codec_cases import codec_cases, first_rows, frame_bytes
-from serde_lab.lab.cells.peer_arms import options_of_peer, recorded_jars, session_settings
+from serde_lab.lab.cells.peer_arms import handed, recorded_jars, session_settings
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import (
     Write,
@@ -286,7 +286,10 @@ def arm_entry(
     missing: str | None = None,
 ) -> ArmEntry:
     """The arm as the run stores it, of whatever kind; for a search, with what it tries."""
-    entry = _peer_entry(scenario, arm) if arm.peer else _own_entry(arm, data, columns)
+    if arm.peer:
+        entry = ArmEntry(arm=arm.name, kind="peer", options=dict(handed(scenario, arm)))
+    else:
+        entry = _own_entry(arm, data, columns)
     entry = entry.model_copy(update={"missing": missing})
     candidates = () if scenario.search is None else scenario.search.candidates
     tried = next((one for one in candidates if one.arm_name == arm.name), None)
@@ -330,12 +333,6 @@ def _own_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | 
         prediction=prediction,
         column_bytes=None if columns is None else dict(columns),
     )
-
-
-def _peer_entry(scenario: Scenario, arm: Arm) -> ArmEntry:
-    """A peer as the run stores it: every option of its first commit, under Apache Hudi's own names."""
-    options: dict[str, Any] = options_of_peer(scenario, arm, 1) | session_settings(arm)
-    return ArmEntry(arm=arm.name, kind="peer", options=options)
 
 
 def columns_of_arms(

@@ -241,15 +241,11 @@ def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> 
     tables = []
     for name, scenario in tables_of(point.scenario).items():
         inputs = prepare_inputs(scenario, settings.cache, progress.message)
-        schema = _stored_records(scenario, inputs)
+        # the records that every arm sends
+        source = pq.read_schema(inputs.commits[0].files[0]).remove_metadata()
+        schema = record_schema(source, set_up_options(scenario, None, Write()))
         check_arms(point.arms, schema)
         tables.append(PreparedTable(name, scenario, inputs, schema))
     if point.scenario.codec_only:
         check_codec_rows(point.scenario, tables[0].inputs)
     return PreparedPoint(point.at, point.arms, point.peers, tuple(tables))
-
-
-def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
-    """The schema of the records that every arm sends."""
-    source = pq.read_schema(inputs.commits[0].files[0]).remove_metadata()
-    return record_schema(source, set_up_options(scenario, None, Write()))

@@ -122,7 +122,8 @@ class ProcessWork:
         for target in targets:
             for task, parts in self._kept.pop(target, {}).items():
                 batches = [part.to_arrow() for part in parts]
-                with pa.ipc.new_stream(_place(folder, target, task), batches[0].schema) as stream:
+                place = f"{folder}/{target}-{task}.arrow"
+                with pa.ipc.new_stream(place, batches[0].schema) as stream:
                     for batch in batches:
                         stream.write_batch(batch)
         return time.process_time_ns() - began_ns
@@ -149,10 +150,6 @@ class ProcessWork:
         parts = [records for task in sorted(kept) for records in kept[task]]
         stats = tuple(write_kept_stage(Task(plan, target, timeline), parts))
         return TaskDone(target, timeline.report(), stats=stats)
-
-
-def _place(folder: str, target: int, task: int) -> str:
-    return str(Path(folder) / f"{target}-{task}.arrow")
 
 
 class Crew(Protocol):

@@ -145,14 +145,15 @@ def check_candidates(scenario: Scenario) -> None:
     for one in () if scenario.search is None else scenario.search.candidates:
         start = scenario.arm(one.arm)
         tried = with_settings(start, one.arm_name, one.settings)
-        if start.peer and _handed(scenario, start) == _handed(scenario, tried):
+        if start.peer and handed(scenario, start) == handed(scenario, tried):
             raise ScenarioError(
                 f"{scenario.name}: search.candidate.{one.name}.settings: changes nothing: {start.peer} has"
                 " these settings already"
             )
 
 
-def _handed(scenario: Scenario, arm: Arm) -> dict[str, str]:
+def handed(scenario: Scenario, arm: Arm) -> dict[str, str]:
+    """Every option of the peer's first commit, under Apache Hudi's own names, and of its session."""
     return options_of_peer(scenario, arm, 1) | session_settings(arm)
 
 

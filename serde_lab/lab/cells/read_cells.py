@@ -199,7 +199,9 @@ class OperationsCell(CommitsCell):
 
         Those rows change nothing, so every read must answer as before. Raises LabError if one does not.
         """
-        job, before = self.job, self._writes_before(number)
+        job = self.job
+        earlier = (*job.inputs.setups, *job.inputs.commits[: number - 1])
+        before = next(one for one in reversed(earlier) if one.operation not in TABLE_OPERATIONS)
         busy = job.table.with_name(f"{job.table.name}-busy-{number}")
         shutil.copytree(job.table, busy)
         options = set_up_options(job.scenario, job.arm, job.sizes.write(before))
@@ -218,11 +220,6 @@ class OperationsCell(CommitsCell):
             done = commits.value - started
         yield Sample("read_while_writing_s", median(taken), number)
         yield Sample("commits_meanwhile", done, number)
-
-    def _writes_before(self, number: int) -> CommitInput:
-        inputs = self.job.inputs
-        earlier = (*inputs.setups, *inputs.commits[: number - 1])
-        return next(one for one in reversed(earlier) if one.operation not in TABLE_OPERATIONS)
 
 
 def completion_before(table: Path, writes: int) -> str:

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.storagelevel import StorageLevel
 
 from serde_lab.errors import LabError
@@ -31,6 +30,7 @@ from serde_lab.lab.cells.cell import (
     SparkCell,
     SparkWriteCell,
     measure_of,
+    schema_of,
     table_bytes,
 )
 from serde_lab.lab.cells.floor_cells import FloorOnCores
@@ -172,9 +172,8 @@ class ExchangeOnlyCell(_Control):
     def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
         bench, job = self.bench, self.job
         sender = job.scenario.arm(job.arm.frames_of or job.scenario.reference)
-        schema = pq.read_schema(commit.files[0]).remove_metadata()
         options = timed_options(job.scenario, sender, Write(commit.operation, row_bytes=256))
-        prepared = PreparedWrite.of(Storage.open(job.table), schema, options)
+        prepared = PreparedWrite.of(Storage.open(job.table), schema_of(commit), options)
         # an instant that no storage has seen, since nothing is written under it
         instant = prepared.coordinator.table.timeline().new_instant("commit")
         plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
