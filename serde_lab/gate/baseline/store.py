@@ -274,17 +274,16 @@ def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]
         for quantity in sorted(before[arm].values.keys() & after[arm].values.keys()):
             if quantity.metric not in PRIMARY:
                 continue
-            first, second = (_median(one[arm].values[quantity]) for one in (before, after))
+            first, second = (
+                rounded_value(float(np.median(list(one[arm].values[quantity].values()))))
+                for one in (before, after)
+            )
             better = metric(quantity.metric).better
             if first == second:
                 continue
             if better == "equal" or (second > first) == (better == "lower"):
                 found.append(f"{arm}: {quantity.label} {first:.15g} -> {second:.15g}")
     return tuple(found)
-
-
-def _median(values: Mapping[int, float]) -> float:
-    return rounded_value(float(np.median(list(values.values()))))
 
 
 def _event(
