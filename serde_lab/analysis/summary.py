@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,10 @@ def summarise(run: Run) -> dict[str, Any]:
 def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
     """The summary of a run as one JSON object, and the derived values that are in it.
 
-    Figures are medians over measured rounds. All arms are listed, in the scenario's order. `status` is "ok",
-    "wrong" (a check failed: all timings are null), "unchecked" (some round, named in `unchecked`, had no
-    check of contents: all timings are null too), "failed" (no round succeeded) or "missing" (`missing` says
-    why). Times are in seconds, sizes in bytes, shares are of 1.
+    Figures are medians over measured rounds, those of phases means. All arms are listed, in the scenario's
+    order. `status` is "ok", "wrong" (a check failed: all timings are null), "unchecked" (some round, named in
+    `unchecked`, had no check of contents: all timings are null too), "failed" (no round succeeded) or
+    "missing" (`missing` says why). Times are in seconds, sizes in bytes, shares are of 1.
     """
     header = run.header
     rounds = {entry.arm: measured_rounds(run, entry.arm) for entry in header.arms}
@@ -254,13 +255,13 @@ def _cases(run: Run) -> list[dict[str, Any]]:
 
 
 def _phases(rounds: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """Medians by phase; a phase missing from a round took 0 s in it."""
+    """Means by phase, which add up to the mean of the whole; a phase missing from a round took 0 s in it."""
     names = sorted({name for one in rounds for name in one}, key=phases.order)
     none = PhaseSeconds(0.0, 0.0)
     return {
         name: {
-            "wall_s": float(np.median([one.get(name, none).wall_s for one in rounds])),
-            "cpu_s": float(np.median([one.get(name, none).cpu_s for one in rounds])),
+            "wall_s": fmean(one.get(name, none).wall_s for one in rounds),
+            "cpu_s": fmean(one.get(name, none).cpu_s for one in rounds),
         }
         for name in names
     }

@@ -162,7 +162,13 @@ def _bar(canvas: Canvas, bar: Bar, scale: Scale, y: float, height: float) -> Non
         at += segment.value
     if bar.tick is not None:
         x = scale(bar.tick)
-        canvas.line([x, x], [y - 3, y + height + 3], "ink", 2, tip=f"expected {bar.total}")
+        canvas.line(
+            [x, x],
+            [y - 3, y + height + 3],
+            "ink",
+            2,
+            tip=f"{bar.label}, predicted: {bar.tick_text}",
+        )
     end = max(scale(at), scale(bar.tick or 0.0))
     canvas.text(end + 6, y + height / 2, bar.total, "ink", SMALL_PX)
 

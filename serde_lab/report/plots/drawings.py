@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Literal, TypeAlias
 
 from serde_lab.report.plots.palette import line_role
@@ -23,12 +24,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A row of segments; `total` is the text at its end, `tick` marks a predicted total."""
+    """A row of segments; `total` is the text at its end. `tick` is a predicted total; `tick_text` says it."""
 
     label: str
     segments: tuple[Segment, ...]
     total: str
     tick: float | None = None
+    tick_text: str = ""
     absent: str = ""
     """The reason why there is no bar; "" if there is one."""
 
@@ -38,19 +40,16 @@ def stacked(
     parts: Iterable[tuple[str, str, float]],
     text: Callable[[float], str],
     tick: float | None = None,
-    *,
-    total: float,
 ) -> Bar:
-    """The bar of the parts above 0, each with its role, its name and its value, which `text` shows.
-
-    `total` is what the parts take together: parts that are medians over rounds need not add up to it.
-    """
+    """The bar of the parts above 0, each with its role, its name and its value, which `text` shows; at its
+    end stands their sum."""
     segments = tuple(
         Segment(role, value, f"{label}, {name}: {text(value)}")
         for role, name, value in parts
         if value > 0
     )
-    return Bar(label, segments, text(total), tick)
+    total = text(fsum(one.value for one in segments))
+    return Bar(label, segments, total, tick, "" if tick is None else text(tick))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ def byte_section(facts: RunValues) -> Section | None:
 def _bar(label: str, value: float | None, role: str, said: str, tick: float | None = None) -> Bar:
     if value is None:
         return Bar(label, (), "", absent=notation.NOTHING)
-    text = f"{notation.number(value)} B"
+    text, predicted = (f"{notation.number(one)} B" for one in (value, tick))
     # leaving a column out can make a compressed frame larger
-    return Bar(label, (Segment(role, max(value, 0.0), f"{said}: {text}"),), text, tick)
+    segment = Segment(role, max(value, 0.0), f"{said}: {text}")
+    return Bar(label, (segment,), text, tick, "" if tick is None else predicted)
 
 
 def _arm_bar(arm: ArmValues, metric: str, role: str) -> Bar:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from statistics import geometric_mean, median
+from statistics import fmean, geometric_mean, median
 
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
@@ -92,19 +92,19 @@ def _tables_figure(facts: RunValues, writes: Sequence[_Writes]) -> Figure:
     bars = []
     for arm in facts.timed:
         parts = [
-            (roles[table], table, median(whole.values()))
+            (roles[table], table, fmean(whole.values()))
             for table in tables
             if (whole := _of_table(arm, [one for one in writes if one.table == table]))
         ]
-        bars.append(stacked(arm.name, parts, notation.seconds, total=arm.seconds or 0.0))
+        bars.append(stacked(arm.name, parts, notation.seconds))
     return Figure(
         name="tables",
         title="Seconds of writing, by table",
         description="Stacked bars, one for each arm: "
         + "; ".join(f"{bar.label} {bar.total}" for bar in bars)
-        + ". Each part is the median over rounds of one table's commits.",
+        + ". Each part is the mean over rounds of one table's commits.",
         drawing=StackedBars(
-            axis="seconds of all commits of a table, medians of rounds",
+            axis="mean seconds of rounds, all commits of a table",
             panels=(Panel("", tuple(bars)),),
             legend=(Key("", tuple((roles[table], table) for table in tables)),),
         ),
@@ -128,11 +128,11 @@ def _tables_table(facts: RunValues, writes: Sequence[_Writes]) -> Table:
             Cell(one.table, one.table, header=True),
             Cell(_commits(one), one.operation),
             Cell(notation.short_number(one.rows), one.rows),
-            *_cells(facts, {arm.name: one.seconds(arm) for arm in facts.timed}),
+            *_cells(facts, {arm.name: one.seconds(arm) for arm in facts.timed}, fmean),
         )
         for one in writes
     )
-    caption = f"Seconds of each table's commits: medians of rounds{_ratios_words(facts)}"
+    caption = f"Seconds of each table's commits: means of rounds{_ratios_words(facts)}"
     return Table("tables", caption, columns, rows, sortable=False)
 
 
@@ -152,8 +152,12 @@ def _ratios_words(facts: RunValues) -> str:
     return f", below them the ratio to {of} with its 95 % interval"
 
 
-def _cells(facts: RunValues, seconds: Mapping[str, ByRound]) -> list[Cell]:
-    """A cell for each arm: the median, and the ratio to the reference."""
+def _cells(
+    facts: RunValues,
+    seconds: Mapping[str, ByRound],
+    middle_of: Callable[[Iterable[float]], float] = median,
+) -> list[Cell]:
+    """A cell for each arm: the middle of its rounds, and the ratio to the reference."""
     reference = facts.reference.name if facts.reference is not None else ""
     cells = []
     for arm in facts.timed:
@@ -164,7 +168,7 @@ def _cells(facts: RunValues, seconds: Mapping[str, ByRound]) -> list[Cell]:
         ratio = None
         if arm.name != reference:
             ratio = paired_ratio(own, seconds.get(reference, {}))
-        middle = median(own.values())
+        middle = middle_of(own.values())
         cells.append(Cell(notation.seconds(middle), middle, _ratio_words(ratio)))
     return cells
 

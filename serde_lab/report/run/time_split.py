@@ -1,15 +1,15 @@
 """Shows where the time goes: phases by stage, with idle and unattributed time; SerDe and merging per record.
 
 Seconds are slot seconds divided by the number of slots, so that an arm's parts add up to its wall time in
-each round. Medians of parts add up to about its median.
+each round. Parts of a whole are means over rounds: these add up, and medians do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 
-from serde_lab.analysis.cell_values import median_together
 from serde_lab.analysis.ratios import paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
@@ -65,7 +65,7 @@ def _split(arms: Sequence[ArmValues]) -> Figure:
         title="Wall time by phase",
         description=_described(arms, sides),
         drawing=StackedBars(
-            axis="seconds: slot time over the number of slots",
+            axis="mean seconds of rounds: slot time over the number of slots",
             panels=panels,
             legend=_legend(names),
         ),
@@ -121,13 +121,7 @@ def legend_label(name: str) -> str:
 
 def _bar(arm: ArmValues, names: Sequence[str]) -> Bar:
     parts = [(role(name), name, _seconds(arm, name)) for name in names]
-    return stacked(arm.name, parts, notation.seconds, total=_together_s(arm, names))
-
-
-def _together_s(arm: ArmValues, names: Sequence[str]) -> float:
-    """Seconds of some phases together: the median over rounds."""
-    of_phases = median_together(arm.rounds.values(), names.__contains__, "wall_s")
-    return max(0.0, of_phases) / arm.slots
+    return stacked(arm.name, parts, notation.seconds)
 
 
 def _seconds(arm: ArmValues, name: str) -> float:
@@ -139,7 +133,7 @@ def _described(arms: Sequence[ArmValues], sides: Sequence[str]) -> str:
     parts = []
     for arm in arms:
         seconds = [
-            f"{side} {notation.seconds(_together_s(arm, [n for n in arm.phases if _side(n) == side]))}"
+            f"{side} {notation.seconds(fsum(_seconds(arm, n) for n in arm.phases if _side(n) == side))}"
             for side in sides
         ]
         parts.append(f"{arm.name}: {notation.listed(seconds)}")
@@ -160,7 +154,7 @@ def _phase_table(arms: Sequence[ArmValues], names: Sequence[str]) -> Table:
     )
     return Table(
         "phase-seconds",
-        "Slot seconds of each phase, wall time with CPU time below it; medians over rounds",
+        "Slot seconds of each phase, wall time with CPU time below it; means over rounds, which add up",
         columns,
         rows,
         folded="Every phase in slot seconds, wall and CPU",
@@ -212,7 +206,7 @@ def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
     verbs = [
         verb
         for verb in (phase.name for phase in phases.VERBS)
-        if verb in phases.SERDE_VERBS and any(arm.verb_us(verb) > 0 for arm in shown)
+        if verb in phases.SERDE_VERBS and any(arm.mean_verb_us(verb) > 0 for arm in shown)
     ]
     bars = tuple(_serde_bar(arm, verbs) for arm in shown)
     predicted = any(bar.tick is not None for bar in bars)
@@ -229,14 +223,14 @@ def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
         + "; ".join(f"{bar.label} {bar.total}" for bar in bars)
         + ". Only the sum is compared between strategies, since work can move from one verb to the next.",
         drawing=StackedBars(
-            axis="µs of CPU per record, summed over all stages",
+            axis="mean µs of CPU per record of rounds, summed over all stages",
             panels=(Panel("", bars),),
             legend=(Key("", tuple((verb, verb) for verb in verbs)),),
             tick_label="predicted by the strategy's author" if predicted else "",
         ),
         table=Table(
             "serde-microseconds",
-            "Microseconds of CPU per record for each SerDe verb",
+            "Microseconds of CPU per record for each SerDe verb: means over rounds, which add up",
             columns,
             tuple(_serde_row(arm, verbs, predicted) for arm in shown),
             folded="The same in figures",
@@ -253,15 +247,13 @@ def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
 
 
 def _serde_bar(arm: ArmValues, verbs: Sequence[str]) -> Bar:
-    parts = [(verb, verb, arm.verb_us(verb)) for verb in verbs]
-    return stacked(
-        *(arm.name, parts, lambda us: f"{notation.number(us)} µs", arm.expected_us),
-        total=arm.verb_us(*verbs),
-    )
+    parts = [(verb, verb, arm.mean_verb_us(verb)) for verb in verbs]
+    return stacked(arm.name, parts, lambda us: f"{notation.number(us)} µs", arm.expected_us)
 
 
 def _serde_row(arm: ArmValues, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
-    values = [*(arm.verb_us(verb) for verb in verbs), arm.verb_us(*verbs)]
+    values = [arm.mean_verb_us(verb) for verb in verbs]
+    values.append(fsum(values))
     cells = [Cell(arm.name, arm.name, header=True)]
     cells += [Cell(notation.number(value), value) for value in values]
     if predicted:
