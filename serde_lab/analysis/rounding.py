@@ -60,6 +60,7 @@ _TEXT: dict[Quantity, Callable[[float], str]] = {
 
 
 _SMALLEST_P = 1e-5
+_WHOLE_FROM = 10_000
 
 
 def rounded_ratio(value: float) -> float:
@@ -78,16 +79,19 @@ def rounded_p(value: float) -> float:
 
 
 def rounded_value(value: float) -> float:
-    """A measured value: whole numbers unchanged (one byte may matter), others rounded like seconds."""
+    """A measured value: whole numbers unchanged (one byte may matter), others rounded like seconds, but from
+    10,000 on to a whole number: the median of an even number of counts may be a half."""
     value = float(value)
-    return value if not math.isfinite(value) or value.is_integer() else rounded("seconds", value)
+    if not math.isfinite(value) or value.is_integer():
+        return value
+    return float(round(value)) if abs(value) >= _WHOLE_FROM else rounded("seconds", value)
 
 
 def shown_value(value: float | None, unit: str = "") -> str:
     """The text of a measured value with its unit."""
     if value is None:
         return "-"
-    whole = float(value).is_integer() and unit != "s"
+    whole = float(value).is_integer() and (unit != "s" or abs(value) >= _WHOLE_FROM)
     figure = text("count", value) if whole else text("seconds", value)
     return f"{figure} {unit}" if unit and unit != "1" else figure
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serde_lab.analysis.rounding import shown_value
 from serde_lab.cli.app import main
 from serde_lab.errors import UsageError
 from serde_lab.gate.compare.comparability import HostMismatch, obstacles
@@ -273,6 +274,27 @@ def test_compressed_bytes_to_half_a_percent(after: float, verdict: Verdict) -> N
         one_metric("a", [1000] * 3, "shuffle_bytes"), one_metric("b", [after] * 3, "shuffle_bytes")
     )
     assert only_row(comparison).verdict is verdict
+
+
+def test_a_median_of_bytes_keeps_its_digits() -> None:
+    """Of an even number of rounds it may end on a half, and was then shown with four digits and zeros."""
+    row = only_row(
+        compare_sides(
+            one_metric("a", [455_218_260, 455_218_261] * 2, "shuffle_bytes"),
+            one_metric("b", [455_216_514] * 4, "shuffle_bytes"),
+        )
+    )
+    assert row.before is not None
+    assert shown_value(row.before.median, row.unit) == "455,218,260 B"
+    assert row.judgement.because == "a change of 0.00 %, within 0.50 %"
+
+
+def test_a_difference_without_a_known_floor_is_not_said_to_be_above_one() -> None:
+    judgement = seconds_row(
+        one_metric("a", STEADY), one_metric("b", [2 * one for one in STEADY])
+    ).judgement
+    assert judgement.verdict is Verdict.SLOWER
+    assert "a rise of 100.00 % is found, with no noise floor known" in judgement.because
 
 
 def test_compressed_bytes_that_overlap_are_inconclusive() -> None:

@@ -100,7 +100,9 @@ def test_each_metric_goes_from_commits_to_cell_by_its_own_rule(writer: RunWriter
     assert isinstance(pickle["table_bytes"], int)
 
 
-def test_a_phase_is_the_mean_of_its_rounds_and_took_no_time_in_one_that_lacks_it(writer: RunWriter) -> None:
+def test_a_phase_is_the_mean_of_its_rounds_and_took_no_time_in_one_that_lacks_it(
+    writer: RunWriter,
+) -> None:
     for round_, lost_s in [(1, None), (2, 4.0), (3, None)]:
         cell = f"r{round_:02d}-pickle"
         begin(writer, cell)

@@ -86,12 +86,15 @@ class Evidence:
         return self.count >= SMALLEST_SAMPLE and min(*self.before.values, *self.after.values) > 0
 
 
+NO_FLOOR = "no noise floor known"
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
     """A relative change (0.03 is 3 %) that is no evidence of a difference, and its source."""
 
     change: float = 0.0
-    source: str = "no noise floor known"
+    source: str = NO_FLOOR
 
     @property
     def known(self) -> bool:

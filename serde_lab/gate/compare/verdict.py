@@ -26,7 +26,7 @@ from serde_lab.analysis.rounding import (
     shown_ratio,
     shown_value,
 )
-from serde_lab.gate.compare.evidence import Evidence, SideValues, rounds_needed
+from serde_lab.gate.compare.evidence import NO_FLOOR, Evidence, SideValues, rounds_needed
 from serde_lab.gate.statistics import SMALLEST_SAMPLE
 from serde_lab.measure.metrics import Better
 
@@ -98,7 +98,7 @@ class NoisyLimits:
 
     alpha: float = 0.05
     floor: float = 0.0
-    floor_source: str = "no noise floor known"
+    floor_source: str = NO_FLOOR
     margin: float = 0.05
 
 
@@ -187,10 +187,11 @@ def _name_of_p(found: Evidence) -> str:
 
 
 def _difference(found: Evidence, limits: NoisyLimits) -> str:
-    text = (
-        f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and {_size(found)} is above "
-        f"the noise floor of {shown_change(limits.floor)}"
-    )
+    text = f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and {_size(found)} "
+    if limits.floor_source == NO_FLOOR:
+        text += f"is found, with {NO_FLOOR}"
+    else:
+        text += f"is above the noise floor of {shown_change(limits.floor)}"
     if not found.reachable:
         return f"{_unreachable(found, limits)}; the samples do not overlap, so Student's t decides: {text}"
     return text
