@@ -66,7 +66,7 @@ def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str, car
         bucket_count=1,
         bucket_fields=("order", "line"),
     )
-    options = WriteOptions(table=table, strategy=strategy, serde=serde, codec_level=1, seed=0)
+    options = WriteOptions(table=table, strategy=strategy, serde=serde, seed=0)
     with tempfile.TemporaryDirectory(prefix="warm-up-", dir=folder) as place:
         table_folder = Path(place) / "table"
         for _ in range(2):

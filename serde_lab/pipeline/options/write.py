@@ -47,11 +47,8 @@ class WriteOptions:
     """The chain of stages, by its name in `topologies.py`."""
     parallelism: int = 0
     """Tasks behind a hop; 0 means one per bucket, or 8 without buckets."""
-    codec: str = "zstd"
-    codec_level: int | None = None
-    dictionaries: bool = True
-    page_bytes: int = _FORMAT.page_bytes
-    row_group_bytes: int = _FORMAT.row_group_bytes
+    file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
+    """How base files, and Parquet blocks of log files, are written."""
     log_format: LogFormat = field(default_factory=LogFormat)
     """Blocks and sizes of log files; Parquet blocks are compressed like base files."""
     sizing: FileSizing = field(default_factory=FileSizing)
@@ -90,17 +87,6 @@ class WriteOptions:
     def conflict_retries(self) -> int:
         """How often the write is tried again if it conflicts with another one."""
         return 0 if self.concurrency is None else self.concurrency.retries
-
-    @property
-    def file_format(self) -> BaseFileFormat:
-        """How base files, and Parquet blocks of log files, are written."""
-        return BaseFileFormat(
-            self.codec,
-            self.codec_level,
-            self.dictionaries,
-            self.page_bytes,
-            self.row_group_bytes,
-        )
 
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
@@ -230,11 +216,13 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         updates_partition_path=topology_options.updates_partition_path(reader, table),
         mini_batches=topology_options.mini_batches(reader, topology),
         partitions_to_delete=topology_options.partitions_to_delete(reader, operation),
-        codec=_CODECS[codec],
-        codec_level=None if level < 0 else level,
-        dictionaries=reader.flag(_DICTIONARIES) is not False,
-        page_bytes=reader.number(_PAGE_BYTES, _FORMAT.page_bytes, least=1),
-        row_group_bytes=reader.number(_ROW_GROUP_BYTES, _FORMAT.row_group_bytes, least=1),
+        file_format=BaseFileFormat(
+            _CODECS[codec],
+            None if level < 0 else level,
+            reader.flag(_DICTIONARIES) is not False,
+            reader.number(_PAGE_BYTES, _FORMAT.page_bytes, least=1),
+            reader.number(_ROW_GROUP_BYTES, _FORMAT.row_group_bytes, least=1),
+        ),
         log_format=_log_format(reader, table),
         ordering_nulls=cast(
             OrderingNulls,
