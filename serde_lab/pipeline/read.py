@@ -26,7 +26,6 @@ from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.serde.registry import strategy as registered
 from serde_lab.table.files.base_file import with_meta_columns
-from serde_lab.table.files.file_system_view import BaseFile
 from serde_lab.table.files.slice_rows import form_of
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
 from serde_lab.table.services.cleaning import CLEAN, earliest_kept_by
@@ -209,7 +208,7 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
     slices = tuple(
         replace(
             slice_,
-            base_file=_if_changed(slice_.base_file, changed),
+            base_file=slice_.base_file if slice_.base_instant in changed else None,
             log_files=tuple(log for log in slice_.log_files if not owned or log.instant in changed),
         )
         for slice_ in plan.slices
@@ -222,10 +221,6 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
     visibility = replace(plan.visibility, completion_times=completed, start="")
     # earlier files supply the columns that partial rows leave out
     return replace(plan, slices=slices, visibility=visibility, whole=plan)
-
-
-def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | None:
-    return base if base is not None and base.instant in changed else None
 
 
 def _completion(instant: Instant | ArchivedInstant) -> str:

@@ -142,7 +142,6 @@ class PreparedWrite:
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
-        """A write that only removes rows."""
         table = HoodieTable.open(storage)
         table.config.check_writable(options.drop_metadata_table)
         schema = table_schema(table)
@@ -324,12 +323,8 @@ class PreparedWrite:
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
         """Run the table services that the options ask for, after the commit."""
         with self.hold(), self.coordinator.turn("table services", repairs=True):
-            return serve_table(self.coordinator, self.options, compactor)
-
-
-def serve_table(coordinator: Coordinator, options: WriteOptions, compactor: Compactor) -> Served:
-    """Run the table services that `options` ask for; the caller holds the table."""
-    return serve(coordinator, options.services, compactor, options.file_format)
+            options = self.options
+            return serve(self.coordinator, options.services, compactor, options.file_format)
 
 
 def table_to_write(storage: Storage) -> HoodieTable | None:

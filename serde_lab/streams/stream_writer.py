@@ -27,11 +27,11 @@ from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.conflicts import OptimisticLocking
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
+from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process, serve
 from serde_lab.pipeline.exchange.in_process import Exchange
 from serde_lab.pipeline.options.service import LOCK_WAIT
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
-from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
+from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.streams.options import IDENTIFIER, OPERATION, TAKES_OVER, StreamOptions
 from serde_lab.table.files.file_system_view import late_completions
 from serde_lab.table.storage.storage import Storage
@@ -244,7 +244,7 @@ class StreamWriter:
                 if coordinator.kept is None:
                     return None  # another writer has committed it
                 commit = coordinator.flush(coordinator.kept)
-                serve_table(coordinator, options, compactor)
+                serve(coordinator, options.services, compactor, options.file_format)
                 return commit
 
     def flush_if_due(self, compactor: Compactor = compact_in_process) -> Commit | None:

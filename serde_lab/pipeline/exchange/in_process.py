@@ -67,7 +67,12 @@ class InProcessExchange(Exchange):
                 for target, part in by_target(routed):
                     arrived[target].append(part)
             # sorted as in Spark; the upper bits of a position hold the shard
-            inputs = [_sorted(parts) if hop.is_sorted(plan) else parts for parts in arrived]
+            inputs = [
+                [pa.concat_batches(parts).sort_by("position")]
+                if parts and hop.is_sorted(plan)
+                else parts
+                for parts in arrived
+            ]
         return tuple(self._stage(plan, topology.stages[-1], None, inputs))
 
     def _stage(
@@ -103,16 +108,8 @@ def by_target(routed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield target, routed.select(["position", "frame"]).take(chosen)
 
 
-def _sorted(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if not parts:
-        return parts
-    together = pa.concat_batches(parts)
-    return [together.sort_by("position")]
-
-
 def parquet_partitions(
     files: Sequence[Path], columns: Sequence[str], rows: int = 10_000
 ) -> list[Iterator[pa.RecordBatch]]:
     """One input partition per file, in the given order, as the Spark source reads them."""
-
     return [file_batches(file, columns, rows) for file in files]

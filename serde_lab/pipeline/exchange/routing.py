@@ -153,7 +153,6 @@ class Outgoing:
         return self.envelope.column(PARTITION_PATH)
 
     def file_ids(self) -> pa.StringArray:
-        """File ids, "" for records without a file group yet."""
         return self.envelope.column(FILE_ID)
 
 
@@ -269,25 +268,9 @@ def task_of_keys(keys: pa.StringArray, tasks: int) -> Targets:
     return ((hash64(keys) >> np.uint64(32)) % np.uint64(tasks)).astype(np.int32)
 
 
-def _by_key(plan: WritePlan, going: Outgoing) -> Targets:
-    return task_of_keys(going.keys(), plan.targets)
-
-
-def _by_partition(plan: WritePlan, going: Outgoing) -> Targets:
-    return task_of_text(going.paths(), plan.targets)
-
-
-def _by_file_group(plan: WritePlan, going: Outgoing) -> Targets:
-    return task_of_text(going.file_ids(), plan.targets)
-
-
-def _to_one(plan: WritePlan, going: Outgoing) -> Targets:
-    return np.zeros(len(going.envelope), np.int32)
-
-
 BY_BUCKET = Hop("bucket", _by_bucket)
-BY_KEY = Hop("record key", _by_key)
-BY_PARTITION = Hop("partition path", _by_partition)
-BY_FILE_GROUP = Hop("file group", _by_file_group)
+BY_KEY = Hop("record key", lambda plan, going: task_of_keys(going.keys(), plan.targets))
+BY_PARTITION = Hop("partition path", lambda plan, going: task_of_text(going.paths(), plan.targets))
+BY_FILE_GROUP = Hop("file group", lambda plan, going: task_of_text(going.file_ids(), plan.targets))
 BY_FILE_GROUP_IN_ORDER = replace(BY_FILE_GROUP, in_order=True)
-TO_ONE = Hop("", _to_one, single=True)
+TO_ONE = Hop("", lambda plan, going: np.zeros(len(going.envelope), np.int32), single=True)

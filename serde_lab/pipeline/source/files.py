@@ -106,7 +106,9 @@ def _alike(path: str, schema: pa.Schema) -> bool:
         number = found.get_field_index(field.name)
         if number < 0 or not _same(found.field(number).type, field.type):
             return False
-    return _one_calendar(footer, schema)
+    # no date or time may lie where calendars differ: Spark converts or refuses those
+    dated = {f.name for f in schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
+    return not dated or (not has_legacy_calendar(footer) and dates_are_alike(footer, dated))
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -114,9 +116,3 @@ def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_string(wanted):
         return pa.types.is_string(found) or found in (pa.large_string(), pa.string_view())
     return bool(found == wanted)
-
-
-def _one_calendar(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Whether no date or time lies where calendars differ: Spark converts or refuses those."""
-    dated = {f.name for f in schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
-    return not dated or (not has_legacy_calendar(footer) and dates_are_alike(footer, dated))
