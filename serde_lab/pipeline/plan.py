@@ -26,7 +26,7 @@ from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import StrategyRecords, bind, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
-from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
+from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.files.log_file import LogFormat
 from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.assigner_state import StateNames
@@ -83,18 +83,6 @@ class IndexPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialUpdates:
-    """All data columns of a table whose records leave some out, and where to read which keys it has.
-
-    `slices` maps (partition path, file id) to the latest file slice.
-    """
-
-    table_columns: pa.Schema
-    slices: Mapping[tuple[str, str], FileSlice]
-    visibility: Visibility
-
-
-@dataclass(frozen=True, slots=True)
 class WritePlan:
     """All decisions for one write; picklable, and no larger than the list of file groups.
 
@@ -106,8 +94,8 @@ class WritePlan:
     `spans` says whether it may have several. `fresh_file_ids`: ids from the seed alone may already belong to
     replaced groups. `index`: how records find their file groups; None if the key hash determines them.
     `mini_batches`: how much a writing task buffers before it writes; None: everything. `combines`: several
-    rows of a key become one if the operation merges; otherwise they are refused. `partial` completes records
-    that leave out table columns; None if records have all columns.
+    rows of a key become one if the operation merges; otherwise they are refused. `partial` reads which
+    keys are stored, for records that leave out table columns; None if records have all columns.
     """
 
     operation: Operation
@@ -132,7 +120,7 @@ class WritePlan:
     index: IndexPlan | None = None
     mini_batches: MiniBatches | None = None
     combines: bool = True
-    partial: PartialUpdates | None = None
+    partial: ReadPlan | None = None
 
     @property
     def buckets(self) -> int:
@@ -149,7 +137,7 @@ class WritePlan:
     @property
     def file_columns(self) -> pa.Schema:
         """The data columns of base files."""
-        return self.schema.data if self.partial is None else self.partial.table_columns
+        return self.schema.data if self.partial is None else self.partial.data_schema
 
     @property
     def merge_mode(self) -> MergeMode:
@@ -196,7 +184,6 @@ class WritePlan:
         return self.schema.data
 
     def bind(self) -> BoundSerde:
-        """The strategy of this write, bound to the schema of its records."""
         return bind(self.strategy, self.schema, self.serde_options)
 
 
@@ -263,15 +250,12 @@ def make_plan(
         else _index(table, view, config, schema, options, shards, (instant.time, batch)),
         mini_batches=options.mini_batches,
         combines=options.combines,
-        partial=None if given is None else _partial(schema, slices, view),
+        partial=None
+        if given is None
+        else ReadPlan(
+            *(table.storage, config, schema.data, slices, view.visibility), columns=(RECORD_KEY,)
+        ),
     )
-
-
-def _partial(
-    schema: RecordSchema, slices: Iterable[FileSlice], view: FileSystemView
-) -> PartialUpdates:
-    by_group = {(s.partition_path, s.file_id): s for s in slices}
-    return PartialUpdates(schema.data, by_group, view.visibility)
 
 
 def _with_index(config: TableConfig, asked: TableConfig) -> TableConfig:
@@ -309,15 +293,13 @@ def _index(
     in_base_files = config.keys_are_where_base_files_say
     for slice_ in looked_into if in_base_files else ():
         base_file_seen(slice_, config.index_type)
-    whole = replace(
-        ReadPlan(
-            table.storage,
-            config,
-            schema.data if stored is None else stored,
-            looked_into,
-            view.visibility,
-            read_optimised=in_base_files,
-        ),
+    whole = ReadPlan(
+        table.storage,
+        config,
+        schema.data if stored is None else stored,
+        looked_into,
+        view.visibility,
+        read_optimised=in_base_files,
         columns=(RECORD_KEY,),
     )
     small: dict[str, tuple[SmallFile, ...]] = {}

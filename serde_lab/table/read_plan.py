@@ -261,11 +261,8 @@ class ReadPlan:
     def schema(self) -> pa.Schema:
         """The columns of the result: meta columns and data, or the requested ones."""
         whole = with_meta_columns(self.data_schema.remove_metadata())
-        return (
-            whole
-            if self.columns is None
-            else pa.schema([whole.field(name) for name in self.columns])
-        )
+        names = whole.names if self.columns is None else self.columns
+        return pa.schema([whole.field(name) for name in names])
 
     def batches(
         self, slice_: FileSlice, timeline: TaskTimeline | None = None
@@ -275,7 +272,8 @@ class ReadPlan:
             self.storage, slice_.log_files, self.visibility
         ):
             whole = replace(self.whole, records=self.records)
-            yield from whole.batches(whole.slice_of(slice_), timeline)
+            earlier = whole.slice_of(slice_.partition_path, slice_.file_id)
+            yield from whole.batches(earlier, timeline)
             return
         names = self.schema.names
         filtered = self.commit_times is not None
@@ -310,9 +308,9 @@ class ReadPlan:
             columns=(RECORD_KEY,),
         ).keys_in_logs()
 
-    def slice_of(self, other: FileSlice) -> FileSlice:
-        """This plan's slice of `other`'s file group."""
-        place = (other.partition_path, other.file_id)
+    def slice_of(self, partition_path: str, file_id: str) -> FileSlice:
+        """The plan's slice of a file group."""
+        place = partition_path, file_id
         return next(s for s in self.slices if (s.partition_path, s.file_id) == place)
 
     def read(self) -> pa.Table:

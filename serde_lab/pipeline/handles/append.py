@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from serde_lab.merging.survivors import Deletes, Indices
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.handles.handle import Combined, WriteHandle, refuse_markers
-from serde_lab.pipeline.plan import PartialUpdates, StoredFileGroup, WritePlan
+from serde_lab.pipeline.plan import StoredFileGroup
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.log_file import LogTarget, LogWriter
 from serde_lab.table.files.log_records import check_positions
-from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.timeline.commit_metadata import WriteStat
 
 
@@ -35,7 +34,9 @@ class AppendHandle(WriteHandle):
         self._rows = 0
         if plan.partial is not None:
             with task.timeline.phase("read_base"):
-                self._stored_keys = _keys(plan, plan.partial, partition_path, stored.file_id)
+                slice_ = plan.partial.slice_of(partition_path, stored.file_id)
+                found = pa.Table.from_batches(plan.partial.batches(slice_), plan.partial.schema)
+                self._stored_keys = found.column(RECORD_KEY).combine_chunks()
         if plan.index is not None and stored.base_path is not None and stored.newest_log:
             with task.timeline.phase("read_base"):
                 check_positions(
@@ -128,20 +129,6 @@ class AppendHandle(WriteHandle):
         self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the last log file; one stat per file."""
         with self.task.timeline.phase("write"):
             stats = self._writer.close(updates=self._rows)
         yield from stats
-
-
-def _keys(plan: WritePlan, partial: PartialUpdates, partition_path: str, file_id: str) -> pa.Array:
-    """The record keys that a file group stores."""
-    reader = FileSliceReader(
-        plan.storage,
-        plan.table,
-        partial.slices[partition_path, file_id],
-        partial.table_columns,
-        partial.visibility,
-        columns=[RECORD_KEY],
-    )
-    return reader.read().column(RECORD_KEY).combine_chunks()

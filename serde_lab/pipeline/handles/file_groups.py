@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,19 +57,6 @@ class GroupRecords:
         return bool(pc.any(pc.equal(operations, INSERT)).as_py())
 
 
-class Grouping(Protocol):
-    """Splits the records of a writing task by file group."""
-
-    def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
-        """One part per file group. `located`: the file groups of `records` that carry none themselves.
-
-        Raises LabError for a record that belongs to another task, or to no file group.
-        """
-        ...
-
-    def new_file_id(self, key: GroupKey) -> str: ...
-
-
 class ByBucket:
     """Each bucket of a partition is a file group."""
 
@@ -88,6 +74,7 @@ class ByBucket:
         return bucket_file_id(bucket, path, drawn if own else plan.seed)
 
     def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
+        """One part per file group. Raises LabError for a record that belongs to another task."""
         assert located is None, "a bucket follows from the key alone"
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
@@ -121,12 +108,13 @@ class ByFileId:
         return str(key[1])
 
     def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
+        """One part per file group. `located`: the file groups of `records` that carry none themselves.
+
+        Raises LabError for a record that belongs to no file group.
+        """
         if located is None:
-            names, of_path, operations = (
-                records.column(FILE_ID),
-                records.column(PARTITION_PATH),
-                None,
-            )
+            names, of_path = records.column(FILE_ID), records.column(PARTITION_PATH)
+            operations = None
         else:
             names, of_path, operations = located.file_ids, located.paths, located.operations
         file_ids, ids = _codes(names, len(records))
@@ -146,6 +134,9 @@ class ByFileId:
             )
             for one, rows in _lanes(lane)
         ]
+
+
+Grouping = ByBucket | ByFileId
 
 
 class FileGroupWriter:
@@ -184,7 +175,6 @@ class FileGroupWriter:
                 del part, handle
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the open handles; one stat per file."""
         yield from self._done
         for handle in self._open.values():
             yield from handle.finish()
@@ -298,7 +288,6 @@ class MiniBatchWriter:
             self._flush(*max(self._buffers.items(), key=lambda item: item[1].size_bytes))
 
     def finish(self) -> Iterator[WriteStat]:
-        """Flush the rest; one stat per file."""
         for key, buffer in self._buffers.items():
             if buffer.waiting:
                 self._flush(key, buffer, is_last=True)

@@ -281,7 +281,7 @@ def _entries(
 ) -> _LogEntries:
     """The entries of `parts`, whose rows are `rows`, with the keys and ordering values that those have."""
     row_keys, row_ordering = rows.keys(), rows.ordering(ordering)
-    keys, deleted, always = [], [], []
+    keys, deleted, always, row = [], [], [], [np.empty(0, np.int64)]
     values: list[list[pa.Array]] = [[] for _ in kinds]
     seen = 0
     for part in parts:
@@ -291,10 +291,12 @@ def _entries(
             keys.append(found.keys)
             deleted.append(np.ones(count, np.bool_))
             always.append(found.commit_time)
+            row.append(np.full(count, -1))
             mine = found.ordering or tuple(pa.nulls(count, kind) for kind in kinds)
         else:
             keys.append(row_keys.slice(seen, count))
             mine = tuple(one.slice(seen, count) for one in row_ordering)
+            row.append(np.arange(seen, seen + count))
             seen += count
             if part.marked is None:
                 deleted.append(np.zeros(count, np.bool_))
@@ -305,15 +307,13 @@ def _entries(
                 always.append(deletes.always)
         for held, one in zip(values, mine, strict=True):
             held.append(one)
-    row = _row_numbers(parts)
     gone = _concatenated(deleted)
-    row[gone] = -1
     return _LogEntries(
         _joined(keys, pa.string()),
         gone,
         _concatenated(always),
         tuple(_joined(held, kind) for held, kind in zip(values, kinds, strict=True)),
-        row,
+        np.where(gone, -1, np.concatenate(row)),
     )
 
 
@@ -364,18 +364,6 @@ def _present(parts: list[_Part]) -> Present:
         )
         for name in sorted(lacking)
     }
-
-
-def _row_numbers(parts: list[_Part]) -> npt.NDArray[np.int64]:
-    numbers: list[npt.NDArray[np.int64]] = []
-    seen = 0
-    for part in parts:
-        if part.rows is None:
-            numbers.append(np.full(len(part), -1, np.int64))
-        else:
-            numbers.append(np.arange(seen, seen + len(part), dtype=np.int64))
-            seen += len(part)
-    return np.concatenate(numbers) if numbers else np.empty(0, np.int64)
 
 
 def _joined(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
