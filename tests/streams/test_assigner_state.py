@@ -408,7 +408,7 @@ def test_a_state_that_could_be_wrong_is_refused(
 
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     storage = Storage.open(tmp_path)
-    AssignerState(pa.array(["k"]), pa.array(["f"]), ["g"]).save(storage, "1-0", 0, 2)
+    AssignerState(pa.array(["k"]), pa.array(["f"]), frozenset({"g"})).save(storage, "1-0", 0, 2)
     found = AssignerState.load(storage, "1-0", 0, 2)
     assert found is not None
     assert (found.keys.to_pylist(), found.file_ids.to_pylist(), found.unseen) == (

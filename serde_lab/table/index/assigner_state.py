@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
-from serde_lab.merging.survivors import Indices, match
+from serde_lab.merging.survivors import match
 from serde_lab.records.buffers import HashedKeys, rows_of
 from serde_lab.table.files.parquet import parquet_file
 from serde_lab.table.storage.storage import Storage
@@ -70,22 +71,21 @@ class StateNames:
         )
 
 
+@dataclass(frozen=True)
 class AssignerState:
     """The keys of one assigning task. `keys`: record keys, with their partition paths if there are any.
 
     `unseen` and `unseen_logs`: the file groups whose base files, and whose logs, nobody has looked into.
     """
 
-    def __init__(
-        self,
-        keys: pa.StringArray = _NOTHING,
-        file_ids: pa.StringArray = _NOTHING,
-        unseen: Iterable[str] = (),
-        unseen_logs: Iterable[str] = (),
-    ) -> None:
-        self.keys, self.file_ids = keys, file_ids
-        self.unseen, self.unseen_logs = frozenset(unseen), frozenset(unseen_logs)
-        self._hashed = HashedKeys.of(keys)
+    keys: pa.StringArray = field(default_factory=lambda: _NOTHING)
+    file_ids: pa.StringArray = field(default_factory=lambda: _NOTHING)
+    unseen: frozenset[str] = frozenset()
+    unseen_logs: frozenset[str] = frozenset()
+
+    @cached_property
+    def _hashed(self) -> HashedKeys:
+        return HashedKeys.of(self.keys)
 
     def find(self, keys: HashedKeys) -> pa.StringArray:
         """The file id of each key, none of which is there twice; null if the state does not have it."""
@@ -94,20 +94,19 @@ class AssignerState:
 
     def add(self, keys: pa.StringArray, file_ids: pa.StringArray) -> AssignerState:
         """The state with more keys; those that it has stay where they are."""
-        once = _first_of_each(keys)
+        once = np.unique(keys.dictionary_encode().indices.to_numpy(), return_index=True)[1]
         unknown = self.find(HashedKeys.of(keys.take(pa.array(once)))).is_null()
         at = pa.array(once[unknown.to_numpy(zero_copy_only=False)])
-        return AssignerState(
-            pa.concat_arrays([self.keys, keys.take(at)]),
-            pa.concat_arrays([self.file_ids, file_ids.take(at)]),
-            self.unseen,
-            self.unseen_logs,
+        return replace(
+            self,
+            keys=pa.concat_arrays([self.keys, keys.take(at)]),
+            file_ids=pa.concat_arrays([self.file_ids, file_ids.take(at)]),
         )
 
     def seen(self, base_files: Iterable[str] = (), logs: Iterable[str] = ()) -> AssignerState:
         """The state after looking into base files and logs of these file groups."""
         unseen, unseen_logs = self.unseen - {*base_files}, self.unseen_logs - {*logs}
-        return AssignerState(self.keys, self.file_ids, unseen, unseen_logs)
+        return replace(self, unseen=unseen, unseen_logs=unseen_logs)
 
     def without(self, keys: pa.StringArray) -> AssignerState:
         """The state without these keys. What it knows of file groups stays."""
@@ -123,8 +122,7 @@ class AssignerState:
 
     def unseen_again(self, file_ids: Iterable[str]) -> AssignerState:
         """The state for which nobody has looked into the base files of these groups."""
-        unseen = self.unseen | {*file_ids}
-        return AssignerState(self.keys, self.file_ids, unseen, self.unseen_logs)
+        return replace(self, unseen=self.unseen | {*file_ids})
 
     def after_compactions(
         self, compacted: Collection[str], shrunk: Collection[str]
@@ -138,8 +136,7 @@ class AssignerState:
 
     def _kept(self, kept: npt.NDArray[np.bool_]) -> AssignerState:
         at = pa.array(np.flatnonzero(kept))
-        keys, file_ids = self.keys.take(at), self.file_ids.take(at)
-        return AssignerState(keys, file_ids, self.unseen, self.unseen_logs)
+        return replace(self, keys=self.keys.take(at), file_ids=self.file_ids.take(at))
 
     @classmethod
     def load(cls, storage: Storage, folder: str, task: int, tasks: int) -> AssignerState | None:
@@ -151,16 +148,14 @@ class AssignerState:
         try:
             stored = rows_of(parquet_file(pa.BufferReader(content)))
             stated = stored.schema.metadata or {}
-            unseen, unseen_logs = (
-                json.loads(stated[_UNSEEN]),
-                json.loads(stated.get(_UNSEEN_LOGS, b"[]")),
-            )
+            unseen = json.loads(stated[_UNSEEN])
+            unseen_logs = json.loads(stated.get(_UNSEEN_LOGS, b"[]"))
             keys, file_ids = (stored.column(name).combine_chunks() for name in ("key", "file_id"))
         except (pa.ArrowException, KeyError, ValueError) as exc:
             raise TableError(
                 f"{storage.describe(path)}: is no state of an assigner: {exc}"
             ) from exc
-        return cls(keys, file_ids, unseen, unseen_logs)
+        return cls(keys, file_ids, frozenset(unseen), frozenset(unseen_logs))
 
     def save(self, storage: Storage, folder: str, task: int, tasks: int) -> None:
         """Store it. Attempts of one task have the same state, so the first one's file stays."""
@@ -173,11 +168,6 @@ class AssignerState:
         table = pa.Table.from_arrays([self.keys, self.file_ids], schema=schema)
         pq.write_table(table, out, compression="zstd", write_page_checksum=True)
         storage.put_new(_path(folder, task, tasks), out.getvalue())
-
-
-def _first_of_each(keys: pa.StringArray) -> Indices:
-    codes = keys.dictionary_encode().indices.to_numpy()
-    return np.unique(codes, return_index=True)[1]
 
 
 def state_after(instant: str, batch: int) -> str:
