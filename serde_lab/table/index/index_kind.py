@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -109,7 +109,6 @@ class HashingConfig:
         return PartitionBucketRule.parse(self.expressions, self.default_buckets)
 
     def to_bytes(self) -> bytes:
-        """The file's content, as Hudi's JSON."""
         return json.dumps(
             {
                 "expressions": self.expressions,
@@ -198,9 +197,10 @@ COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
 
 @dataclass(frozen=True, slots=True)
 class IndexKind:
-    """One index. `type` is "" if the table does not state it: it is another writer's, or has no keys."""
+    """One index, by TableConfig's fields. `index_type` is "" if the table does not state it: it is another
+    writer's, or has no keys."""
 
-    type: str = ""
+    index_type: str = ""
     index_global: bool = True
     bucket_count: int | None = None
     bucket_engine: str = SIMPLE_ENGINE
@@ -209,7 +209,9 @@ class IndexKind:
     @property
     def is_global(self) -> bool:
         """Whether a key is unique in the whole table, not only in its partition."""
-        return self.type.startswith("GLOBAL_") or (self.type in _EITHER and self.index_global)
+        return self.index_type.startswith("GLOBAL_") or (
+            self.index_type in _EITHER and self.index_global
+        )
 
     def buckets_of(self, partition_path: str) -> int | None:
         """The bucket count of a partition with the simple engine; None if file ids state no bucket."""
@@ -221,30 +223,30 @@ class IndexKind:
 
     def check(self) -> None:
         """Raises OptionError, with Hudi's name of the option, for settings that do not fit together."""
-        if self.type and self.type not in INDEX_TYPES:
+        if self.index_type and self.index_type not in INDEX_TYPES:
             raise OptionError(
-                f"hoodie.index.type is {self.type}; known are {', '.join(INDEX_TYPES)}"
+                f"hoodie.index.type is {self.index_type}; known are {', '.join(INDEX_TYPES)}"
             )
-        if not self.index_global and self.type not in _EITHER:
+        if not self.index_global and self.index_type not in _EITHER:
             raise OptionError(
                 f"index.global.enabled is only for {' and '.join(_EITHER)}; hoodie.index.type is"
-                f" {self.type or 'not set'}"
+                f" {self.index_type or 'not set'}"
             )
         if self.bucket_engine not in BUCKET_ENGINES:
             raise OptionError(
                 f"hoodie.index.bucket.engine is {self.bucket_engine}; known are"
                 f" {', '.join(BUCKET_ENGINES)}"
             )
-        if (self.type == BUCKET) != (self.bucket_count is not None):
+        if (self.index_type == BUCKET) != (self.bucket_count is not None):
             raise OptionError(
                 "hoodie.bucket.index.num.buckets and hoodie.index.type=BUCKET need each other; found"
-                f" {self.type or 'no index'} with {self.bucket_count or 'no'} buckets"
+                f" {self.index_type or 'no index'} with {self.bucket_count or 'no'} buckets"
             )
         if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
             raise OptionError(
                 f"hoodie.bucket.index.num.buckets is {self.bucket_count}, expected at least 1"
             )
-        simple = self.type == BUCKET and self.bucket_engine == SIMPLE_ENGINE
+        simple = self.index_type == BUCKET and self.bucket_engine == SIMPLE_ENGINE
         if self.bucket_expressions:
             if not simple:
                 raise OptionError(
@@ -252,17 +254,17 @@ class IndexKind:
                     " engine"
                 )
             _rule(self.bucket_expressions, self.bucket_count or 1)
-        if self.bucket_engine != SIMPLE_ENGINE and self.type != BUCKET:
+        if self.bucket_engine != SIMPLE_ENGINE and self.index_type != BUCKET:
             raise OptionError(
                 f"hoodie.index.bucket.engine is {self.bucket_engine}, but hoodie.index.type is"
-                f" {self.type or 'not set'}; only BUCKET has engines"
+                f" {self.index_type or 'not set'}; only BUCKET has engines"
             )
 
     def to_properties(self, bucket_fields: tuple[str, ...]) -> dict[str, str]:
         """The properties that state the index; defaults are left out."""
         stated: dict[str, str] = {}
-        if self.type:
-            stated[INDEX_TYPE] = self.type
+        if self.index_type:
+            stated[INDEX_TYPE] = self.index_type
         if self.bucket_count is not None:
             stated[BUCKETS] = str(self.bucket_count)
             stated[BUCKET_FIELDS] = ",".join(bucket_fields)
@@ -280,25 +282,18 @@ def index_fields(properties: Mapping[str, str], where: str) -> dict[str, Any]:
     buckets = properties.get(BUCKETS, "")
     if buckets and not is_number(buckets):
         raise TableError(f"{where}: {BUCKETS} is {buckets!r}; it must be a whole number")
-    engine = properties.get(BUCKET_ENGINE, SIMPLE_ENGINE)
     kind = IndexKind(
         properties.get(INDEX_TYPE, "") or (BUCKET if buckets else ""),
         properties.get(INDEX_GLOBAL, "true") == "true",
         int(buckets) if buckets else None,
-        engine,
+        properties.get(BUCKET_ENGINE, SIMPLE_ENGINE),
         properties.get(BUCKET_EXPRESSIONS, ""),
     )
     try:
         kind.check()
     except OptionError as exc:
         raise TableError(f"{where}: {exc.message}") from exc
-    return {
-        "index_type": kind.type,
-        "index_global": kind.index_global,
-        "bucket_count": kind.bucket_count,
-        "bucket_engine": kind.bucket_engine,
-        "bucket_expressions": kind.bucket_expressions,
-    }
+    return asdict(kind)
 
 
 @lru_cache(maxsize=64)
