@@ -138,6 +138,9 @@ class RowLayout:
 
     fields: tuple[Field, ...]
 
+    def field(self, name: str) -> Field:
+        return next(field for field in self.fields if field.name == name)
+
     @cached_property
     def fixed(self) -> tuple[Field, ...]:
         """The fields that have slots."""

@@ -34,7 +34,6 @@ from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 from serde_lab.serde.framing import Damaged
 from serde_lab.serde.internal_row.layout import (
     MARK,
-    Field,
     Pieces,
     RowLayout,
     Rows,
@@ -42,6 +41,7 @@ from serde_lab.serde.internal_row.layout import (
     refuse_where,
 )
 from serde_lab.serde.internal_row.loop import LoopReader, RowCode, check_no_row
+from serde_lab.serde.internal_row.read import RowReader
 from serde_lab.serde.internal_row.values import StructReader
 from serde_lab.serde.internal_row.verbs import Given, projected_parts
 from serde_lab.serde.internal_row.write import Numbers, StoredField, join, write_structs
@@ -102,7 +102,7 @@ def _records(
     return join(fixed, [metadata, rows])
 
 
-class NestedReader:
+class NestedReader(RowReader):
     """Reads columns of nested records; a column's values are checked when it is read."""
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
@@ -128,7 +128,7 @@ class NestedReader:
             null = self.metadata.nulls.of_field(field)
             if null is not None:
                 refuse_where(null, f"{field.name} of its metadata is null")
-        is_index = self.metadata.value(_field(_METADATA, IS_INDEX_RECORD))
+        is_index = self.metadata.value(_METADATA.field(IS_INDEX_RECORD))
         wrong = is_index.to_numpy(zero_copy_only=False) != no_row
         refuse_where(wrong, "an index record must have no row, and any other record must have one")
         self.no_row = no_row if no_row.any() else None
@@ -136,6 +136,7 @@ class NestedReader:
         self.with_row: Numbers | None = None
         if self.no_row is not None:
             self.with_row = np.flatnonzero(~no_row)
+            self.place = np.where(no_row, len(self.with_row), np.cumsum(~no_row) - 1)
             self.row_bytes = self.row_bytes.take(pa.array(self.with_row))
         self.row_part = StructReader(Rows.over(self.row_bytes, self.with_row), layout)
 
@@ -145,25 +146,8 @@ class NestedReader:
     def column(self, name: str) -> pa.Array:
         """One column in plain form. Raises Damaged if a value is invalid."""
         if name in ENVELOPE.names:
-            return self.metadata.value(_field(_METADATA, name))
-        column = self.row_part.value(_field(self.layout, name))
-        if self.no_row is None:
-            return column
-        return column.take(pa.array(np.cumsum(~self.no_row) - 1, mask=self.no_row))
-
-    def part(self, field: Field, numbers: Numbers | None) -> StoredField:
-        """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
-        part = self.row_part.part(field)
-        if self.no_row is None:
-            return part if numbers is None else part.take(numbers, None)
-        place, missing = np.cumsum(~self.no_row) - 1, self.no_row
-        if numbers is not None:
-            place, missing = place[numbers], missing[numbers]
-        return part.take(place, missing)
-
-
-def _field(layout: RowLayout, name: str) -> Field:
-    return next(f for f in layout.fields if f.name == name)
+            return self.metadata.value(_METADATA.field(name))
+        return self.data_column(name)
 
 
 def project(

@@ -34,15 +34,44 @@ from serde_lab.serde.internal_row.write import Numbers, StoredField
 _HEAD = np.uint64(0xFFFF_FFFF_FFFF)
 
 
-class FlatReader:
-    """Reads columns of records of one layout; keeps the parsed fixed parts and offsets."""
+class RowReader:
+    """Reads the rows of records of one layout.
+
+    `row_part` has the records with a row. `place` is each record's number in it, and beyond its end for an
+    index record; None if all records have a row.
+    """
+
+    layout: RowLayout
+    row_part: FieldReader
+    place: npt.NDArray[np.int64] | None = None
+
+    def part(self, field: Field, numbers: Numbers | None) -> StoredField:
+        """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
+        part = self.row_part.part(field)
+        if self.place is None:
+            return part if numbers is None else part.take(numbers, None)
+        place = self.place if numbers is None else self.place[numbers]
+        missing = place >= len(self.row_part.rows)
+        return part.take(np.where(missing, 0, place), missing)
+
+    def data_column(self, name: str) -> pa.Array:
+        """One data column in plain form. Raises Damaged if a value is invalid."""
+        column = self.row_part.value(self.layout.field(name))
+        if self.place is None:
+            return column
+        return column.take(pa.array(self.place, mask=self.place >= len(self.row_part.rows)))
+
+
+class FlatReader(RowReader):
+    """Reads columns of flat records; keeps the parsed fixed parts and offsets."""
+
+    row_part: _RowPart
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
         """Raises Damaged unless every record has the form that `layout` prescribes."""
         self._rows = rows
         self.layout = layout
         self._index_part: EnvelopePart | None = None
-        self._place: npt.NDArray[np.int64] | None = None
         dtype = layout.record_dtype()
         if len(rows) and int(rows.lengths.min()) >= dtype.itemsize:
             fixed = rows.head(dtype)
@@ -56,7 +85,7 @@ class FlatReader:
             "it is not a record of this strategy and schema",
         )
         numbers = [np.flatnonzero(~is_index), np.flatnonzero(is_index)]
-        self._place = np.argsort(np.concatenate(numbers), kind="stable")
+        self.place = np.argsort(np.concatenate(numbers), kind="stable")
         with_row, index = (rows.select(n) for n in numbers)
         self.row_part = _RowPart(with_row, with_row.head(dtype), layout)
         self._index_part = EnvelopePart(index, index.head(INDEX_DTYPE))
@@ -76,18 +105,9 @@ class FlatReader:
 
     def placed(self, forms: Sequence[pa.Array]) -> pa.Array:
         """Merge one array for each of `forms` into the order of the records."""
-        if self._place is None:
+        if self.place is None:
             return forms[0]
-        return pa.concat_arrays(forms).take(pa.array(self._place))
-
-    def part(self, field: Field, numbers: Numbers | None) -> StoredField:
-        """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
-        part = self.row_part.part(field)
-        if self._place is None:
-            return part if numbers is None else part.take(numbers, None)
-        place = self._place if numbers is None else self._place[numbers]
-        missing = place >= len(self.row_part)
-        return part.take(np.where(missing, 0, place), missing)
+        return pa.concat_arrays(forms).take(pa.array(self.place))
 
     def column(self, name: str) -> pa.Array:
         """One column in plain form. Raises Damaged if a value is invalid."""
@@ -96,10 +116,7 @@ class FlatReader:
             return self.placed(flags)
         if name in ENVELOPE.names:
             return self.placed([part.string(name) for part in self.forms])
-        column = self.row_part.value(next(f for f in self.layout.fields if f.name == name))
-        if self._place is None:
-            return column
-        return column.take(pa.array(self._place, mask=self._place >= len(self.row_part)))
+        return self.data_column(name)
 
 
 class EnvelopePart:
@@ -128,7 +145,6 @@ class EnvelopePart:
         return len(self.rows)
 
     def string(self, name: str) -> pa.StringArray:
-        """A string of the envelope."""
         numbers = {n: j for j, n in enumerate(STRINGS_BEFORE_ROW)}
         return text(self.piece(numbers.get(name, len(self._lengths) - 1)), self.rows.of)
 

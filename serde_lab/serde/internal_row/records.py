@@ -50,7 +50,6 @@ class RowShape:
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> RowShape:
-        """The shape of the records of `schema` under these options."""
         types = tuple(plain_type(t) for t in schema.data.types)
         layout = layout_of(tuple(schema.data.names), types)
         nested = options.own["layout"] == "nested"
@@ -82,7 +81,6 @@ class RowShape:
         return FlatReader(Rows.over(rows), layout, fingerprint)
 
     def project(self, projection: Projection, readers: Sequence[Any]) -> pa.BinaryArray:
-        """The projection of the records of these readers, as records of this shape."""
         plan = readers, projection
         if self.execution == "row":
             write = self.write_values
@@ -129,7 +127,6 @@ class RowRecords(Records):
 
     @cached_property
     def rows(self) -> pa.BinaryArray:
-        """The binary rows, one value a record."""
         if self.chosen_of is None:
             return self.own_rows
         whole, numbers = self.chosen_of
