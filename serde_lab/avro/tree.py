@@ -47,7 +47,6 @@ class Node:
         return pa.field(self.name, self.type, self.null_branch is not None)
 
     def arrow_fields(self) -> list[pa.Field]:
-        """The Arrow fields of a record's children."""
         return [child.field for child in self.children]
 
     def least_bytes(self) -> int:

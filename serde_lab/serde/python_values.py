@@ -40,6 +40,8 @@ from serde_lab.records.plain_form import null_mask, reinterpret, validity_buffer
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 
 _LOW = (1 << 64) - 1
+BLOCK_ROWS = 2048
+"""Rows converted together, so few that their values are in the CPU's caches when they are read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,6 @@ class PythonForm:
     decimal_as_bytes: bool = False
 
     def values(self, array: pa.Array) -> list[Any]:
-        """The values of a plain array."""
         t = array.type
         if not len(array):
             return []

@@ -40,7 +40,6 @@ class AvroColumnNames:
 
     @cached_property
     def avro(self) -> AvroSchema:
-        """The Avro schema of a row."""
         return arrow_to_avro(self.named, "row", "serde_lab")
 
     @cached_property
@@ -84,11 +83,9 @@ class AvroColumnNames:
         return fastavro.parse_schema({**whole, "fields": fields})
 
     def to_avro_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Plain columns under Avro's names."""
         return _relabelled(batch, self.named)
 
     def to_own_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Plain columns under their own names."""
         return _relabelled(batch, self.plain)
 
 

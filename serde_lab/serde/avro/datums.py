@@ -36,14 +36,10 @@ from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import changed_values, new_value, projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
-from serde_lab.serde.python_values import PythonForm, picked, rows_present
+from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked, rows_present
 from serde_lab.serde.record_verbs import MetadataValues
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
-
-
-_BLOCK_ROWS = 2048
-"""Rows converted together, so few that their values are in the CPU's caches when they are read again."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,6 @@ class AvroRecords(Records):
         return from_plain(array, self.schema.batch_schema.field(name).type)
 
     def with_metadata(self, values: MetadataValues) -> Self:
-        """The same records with other metadata."""
         envelope = self.envelope
         for name, column in values.arrays(len(self)).items():
             number = ENVELOPE.get_field_index(name)
@@ -113,8 +108,8 @@ class AvroDatums(AvroRecords):
         rows = batch.select(range(len(ENVELOPE), batch.num_columns))
         keys = columns.named.names
         datums: list[Any] = []
-        for at in range(0, len(batch), _BLOCK_ROWS):
-            block = columns.to_avro_names(to_plain_batch(rows.slice(at, _BLOCK_ROWS)))
+        for at in range(0, len(batch), BLOCK_ROWS):
+            block = columns.to_avro_names(to_plain_batch(rows.slice(at, BLOCK_ROWS)))
             values = zip(*_FORM.columns(block.columns), strict=True)
             datums += [dict(zip(keys, row, strict=True)) for row in values]
         if present is not None:
@@ -215,8 +210,8 @@ class AvroDatums(AvroRecords):
 
     def _plain(self) -> pa.RecordBatch:
         blocks = []
-        for at in range(0, max(1, len(self)), _BLOCK_ROWS):
-            datums = self.datums[at : at + _BLOCK_ROWS]
+        for at in range(0, max(1, len(self)), BLOCK_ROWS):
+            datums = self.datums[at : at + BLOCK_ROWS]
             arrays = [self._array(i, datums) for i in range(len(self.columns.plain))]
             blocks.append(pa.record_batch(arrays, schema=self.columns.plain))
         return pa.concat_batches(blocks)

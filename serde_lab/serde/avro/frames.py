@@ -105,7 +105,6 @@ class AvroFrames:
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> AvroFrames:
-        """The frames of records of `schema`."""
         return cls(schema_fingerprint(schema), options)
 
     def join(self, envelope: pa.RecordBatch, payload: pa.BinaryArray, bounds: Bounds) -> Frames:

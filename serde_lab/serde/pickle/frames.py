@@ -55,7 +55,6 @@ class PickleFrames:
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> PickleFrames:
-        """The frames of records of `schema`."""
         return cls(MARK + schema_fingerprint(schema).to_bytes(4, "little"), options)
 
     def write(self, records: Sequence[tuple[Any, ...]], bounds: Bounds) -> Frames:

@@ -52,16 +52,12 @@ from serde_lab.serde.interface import (
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.columns import changed_values, new_value
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import PythonForm, picked, rows_present, transposed
+from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked, rows_present, transposed
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
 
 _FIELDS = len(ENVELOPE) + 1
 _ROW = len(ENVELOPE)
-
-
-_BLOCK_ROWS = 2048
-"""Records converted together, so few that their values are in the CPU's caches when they are read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +85,8 @@ class PickleRecords(Records):
         """All data columns after these columns of the envelope, which are its first ones."""
         try:
             blocks = [
-                self._block(self.records[at : at + _BLOCK_ROWS], envelope)
-                for at in range(0, max(1, len(self)), _BLOCK_ROWS)
+                self._block(self.records[at : at + BLOCK_ROWS], envelope)
+                for at in range(0, max(1, len(self)), BLOCK_ROWS)
             ]
             return pa.concat_batches(blocks)
         except _NOT_VALUES as exc:
@@ -160,8 +156,8 @@ class BoundPickle(BoundSerde):
     @without_collector()
     def from_arrow(self, batch: pa.RecordBatch) -> PickleRecords:
         records: list[tuple[Any, ...]] = []
-        for at in range(0, len(batch), _BLOCK_ROWS):
-            records += self._block(to_plain_batch(batch.slice(at, _BLOCK_ROWS)))
+        for at in range(0, len(batch), BLOCK_ROWS):
+            records += self._block(to_plain_batch(batch.slice(at, BLOCK_ROWS)))
         return PickleRecords(self.schema, self._form, records)
 
     def _block(self, plain: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:

@@ -61,7 +61,6 @@ class Plane:
         return items * self.width if self.width else -(-items // 8)
 
     def parts(self, edges: Positions) -> list[pickle.PickleBuffer | None]:
-        """The part of each frame."""
         at = self.edges(edges)
         data = self.data
         if self.width:

@@ -26,10 +26,10 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,9 @@ class PickledFrameWriter:
     def frame_bytes(self, edges: Positions) -> Positions:
         """The bytes of each frame, without constants; a few too many rather than too few."""
         total = np.full(len(edges) - 1, self.overhead_bytes, np.int64)
-        for plane in self._all():
-            total += plane.sizes(edges)
+        for plane in chain.from_iterable(column or () for column in self.columns):
+            if plane is not None:
+                total += plane.sizes(edges)
         return total
 
     @property
@@ -159,9 +160,6 @@ class PickledFrameWriter:
         if not values:
             return list(parts)
         return [part if value is None else value for part, value in zip(parts, values, strict=True)]
-
-    def _all(self) -> Iterator[Plane]:
-        return (plane for column in self.columns for plane in column or () if plane is not None)
 
 
 @dataclass(slots=True)
