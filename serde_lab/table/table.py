@@ -66,7 +66,6 @@ class HoodieTable:
 
     @classmethod
     def exists(cls, storage: Storage) -> bool:
-        """Whether there is a table in the storage's folder."""
         return storage.exists(PROPERTIES_PATH)
 
     @classmethod
@@ -183,7 +182,6 @@ class HoodieTable:
             )
 
     def timeline(self) -> Timeline:
-        """The active timeline."""
         return Timeline(self.storage, self.config)
 
     def archived_timeline(self) -> LsmTimeline:
@@ -322,7 +320,8 @@ class HoodieTable:
         and a second call removes the rest.
         """
         properties = parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
-        stated = [k for k in properties if _is_of_metadata_table(k)]
+        stated = [k for k in properties if k.startswith(METADATA_PARTITIONS)]
+        stated += {INDEX_DEFINITIONS_PATH} & properties.keys()
         if stated:
             # Hadoop's checksum of the old text would make every read of the new text fail
             self.storage.delete(".hoodie/.hoodie.properties.crc")
@@ -386,10 +385,6 @@ def _were_removed(before: Sequence[Instant], now: Sequence[Instant]) -> bool:
     cleans = [[one for one in listed if one.action == "clean"] for listed in (before, now)]
     gone = any((instant.time, instant.completed_action) not in left for instant in before)
     return gone or cleans[0] != cleans[1]
-
-
-def _is_of_metadata_table(key: str) -> bool:
-    return key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH
 
 
 def _comments(verb: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError
 from serde_lab.records.buffers import rows_by_value
-from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.files.file_system_view import FileSystemView
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
@@ -112,7 +112,8 @@ def small_files(
             for base in view.latest_base_files(partition_path)
             if 0 < base.size_bytes < sizing.small_file_limit_bytes
         )
-    sized = [SmallFile(s.file_id, _expected_bytes(s, sizing)) for s in slices]
+    ratio = sizing.log_compression_ratio
+    sized = [SmallFile(s.file_id, s.base_bytes + int(s.log_bytes * ratio)) for s in slices]
     if index_covers_logs:
         return tuple(file for file in sized if file.size_bytes < sizing.max_file_bytes)
     alone = [
@@ -136,7 +137,7 @@ def average_record_bytes(commits: Iterable[tuple[str, CommitMetadata]], sizing: 
     for action, metadata in islice(counted, sizing.estimation_commits):
         stats = metadata.write_stats
         if action == "deltacommit":
-            stats = tuple(s for s in stats if _is_base_file(s.path))
+            stats = tuple(s for s in stats if BaseFileName.parse(s.path.rpartition("/")[2]))
         written = sum(s.totalWriteBytes for s in stats) - len(stats) * sizing.file_metadata_bytes
         rows = sum(s.numWrites for s in stats)
         if written > threshold and rows > 0:
@@ -155,14 +156,6 @@ def table_record_bytes(table: HoodieTable, sizing: FileSizing) -> int:
         ),
         sizing,
     )
-
-
-def _is_base_file(path: str) -> bool:
-    return BaseFileName.parse(path.rpartition("/")[2]) is not None
-
-
-def _expected_bytes(slice_: FileSlice, sizing: FileSizing) -> int:
-    return slice_.base_bytes + int(slice_.log_bytes * sizing.log_compression_ratio)
 
 
 @dataclass(frozen=True, slots=True)

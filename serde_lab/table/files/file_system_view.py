@@ -87,7 +87,6 @@ class TableFiles:
 
     @property
     def data_files(self) -> tuple[BaseFile | LogFile, ...]:
-        """Base files, then log files."""
         return (*self.base_files, *self.log_files)
 
 

@@ -38,7 +38,6 @@ class KeyRange:
         self.greatest: str | None = None
 
     def add(self, keys: pa.Array) -> None:
-        """Widen the range to `keys`."""
         if not len(keys):
             return
         data = StringBytes.of(keys).data

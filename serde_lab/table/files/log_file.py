@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
 from serde_lab.avro.schema import arrow_to_avro
@@ -233,7 +232,7 @@ class LogWriter:
     def _with_constants(self, varying: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a block with the meta columns that have one value."""
         rows, schema = varying.num_rows, self._kind.schema
-        fill = _repeated
+        fill = pa.repeat
         if self._format.blocks == "parquet" and rows >= _FEWEST_FOR_DICTIONARY:
             fill, schema = constant, with_constants(schema)
         values = {
@@ -302,7 +301,3 @@ class LogWriter:
 
 # of fewer rows no column has a dictionary
 _FEWEST_FOR_DICTIONARY = 3
-
-
-def _repeated(value: str, rows: int) -> pa.Array:
-    return pa.array([value]).take(pa.array(np.zeros(rows, np.int64)))

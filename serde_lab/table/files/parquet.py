@@ -236,17 +236,9 @@ def has_legacy_calendar(footer: pq.FileMetaData) -> bool:
 
 def dates_are_alike(footer: pq.FileMetaData, leaves: Collection[str]) -> bool:
     """Whether the statistics of `leaves`, columns by their path, show no date or time before 1900."""
-    return all(
-        _after_the_change(column.statistics)
-        for column in _column_chunks(footer)
-        if column.path_in_schema in leaves
-    )
-
-
-def _column_chunks(footer: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        yield from map(group.column, range(group.num_columns))
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    return all(_after_the_change(c.statistics) for c in chunks if c.path_in_schema in leaves)
 
 
 def _dated_leaves(footer: pq.FileMetaData, columns: Collection[str] | None) -> set[str]:

@@ -60,7 +60,6 @@ class SliceRows(ABC):
         """Meta and data columns of all rows."""
 
     def picked(self, mask: Mask) -> SliceRows:
-        """The rows where `mask` holds."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def batches(self, indices: Indices, most: int) -> Iterator[pa.RecordBatch]:

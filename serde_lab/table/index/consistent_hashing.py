@@ -50,7 +50,6 @@ class HashingNode:
         return f"{self.file_id_prefix}-0"
 
     def to_record(self) -> dict[str, Any]:
-        """The node in the form of Hudi's JSON."""
         return {"value": self.value, "fileIdPrefix": self.file_id_prefix, "tag": self.tag}
 
     @classmethod
@@ -110,7 +109,6 @@ class HashingMetadata:
         return replace(self, nodes=nodes, instant=instant, sequence=self.sequence + 1)
 
     def to_bytes(self) -> bytes:
-        """The metadata as Hudi's JSON."""
         return json.dumps(
             {
                 "version": 0,

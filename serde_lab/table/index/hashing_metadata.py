@@ -51,7 +51,8 @@ def load_hashing_metadata(
     if partitions is None:
         stored = _stored_names(table.storage)
     else:
-        stored = {path: _names_in(table.storage, path) for path in partitions}
+        folders = {path: table.storage.list_folder(_folder(path))[1] for path in partitions}
+        stored = {path: {file.name for file in files} for path, files in folders.items()}
     found = {}
     for partition, names in stored.items():
         metadata = _in_force(table, partition, names, done, begun)
@@ -198,10 +199,6 @@ def _stored_names(storage: Storage) -> dict[str, set[str]]:
         partition = file.folder.removeprefix(METADATA_FOLDER).removeprefix("/")
         found.setdefault(partition, set()).add(file.name)
     return found
-
-
-def _names_in(storage: Storage, partition_path: str) -> set[str]:
-    return {file.name for file in storage.list_folder(_folder(partition_path))[1]}
 
 
 def _in_force(

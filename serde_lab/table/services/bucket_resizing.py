@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -108,14 +109,15 @@ def resizes_of(
     """
     ring = metadata.ring()
     numbers = {slice_.file_id: _number(ring, slice_) for slice_ in slices}
-    ids = _NewIds(seed, metadata.partition_path)
+    path = metadata.partition_path
+    ids = (new_file_id(seed, path, number).removesuffix("-0") for number in count(1))
     resizes, left = [], []
     slots = rules.max_buckets - len(ring.nodes)
     split = 0
     for slice_ in slices:
         children = None
         if slice_.base_bytes + slice_.log_bytes > rules.split_above_bytes and split < slots:
-            children = ring.split(numbers[slice_.file_id], (ids.draw(), ids.draw()))
+            children = ring.split(numbers[slice_.file_id], (next(ids), next(ids)))
         if children is None:
             left.append(slice_)
         else:
@@ -124,7 +126,7 @@ def resizes_of(
     left.sort(key=lambda slice_: numbers[slice_.file_id])
     slots = len(ring.nodes) - rules.min_buckets + split
     for run in _small_neighbours(ring, left, rules.merge_below_bytes, slots):
-        merged = ring.merge([numbers[s.file_id] for s in run], ids.draw())
+        merged = ring.merge([numbers[s.file_id] for s in run], next(ids))
         resizes.append(Resize(tuple(run), merged))
     return resizes
 
@@ -241,19 +243,6 @@ def complete_resizing(
     return done
 
 
-@dataclass(slots=True)
-class _NewIds:
-    """Draws the new file id prefixes of one plan, in order."""
-
-    seed: str
-    partition_path: str
-    drawn: int = 0
-
-    def draw(self) -> str:
-        self.drawn += 1
-        return new_file_id(self.seed, self.partition_path, self.drawn).removesuffix("-0")
-
-
 def _number(ring: HashingRing, slice_: FileSlice) -> int:
     number = ring.number_of(slice_.file_id)
     if number is None:
@@ -269,25 +258,25 @@ def _small_neighbours(
     """Runs of at least two slices, in ring order, to merge into one slice each. A run grows from a small
     slice backwards, then forwards, as long as both its slices together and the next one are small.
     `slots`: how many buckets may be removed."""
-    count = len(slices)
+    slice_count = len(slices)
     numbers = [_number(ring, slice_) for slice_ in slices]
     sizes = [slice_.base_bytes + slice_.log_bytes for slice_ in slices]
-    taken = [False] * count
+    taken = [False] * slice_count
     runs = []
-    for start in range(count):
+    for start in range(slice_count):
         if taken[start] or sizes[start] > limit_bytes:
             continue
         ends, total = [start, start], sizes[start]
         for side, beside in enumerate((ring.former, ring.latter)):
             while slots > 0 and total <= limit_bytes:
-                at = (ends[side] + (1 if side else -1)) % count
+                at = (ends[side] + (1 if side else -1)) % slice_count
                 follows = beside(numbers[ends[side]]) == numbers[at]
                 if taken[at] or not follows or sizes[at] > limit_bytes or at == ends[1 - side]:
                     break
                 total += sizes[at]
                 ends[side] = at
                 slots -= 1
-        places = [(ends[0] + n) % count for n in range((ends[1] - ends[0]) % count + 1)]
+        places = [(ends[0] + n) % slice_count for n in range((ends[1] - ends[0]) % slice_count + 1)]
         if len(places) > 1:
             for place in places:
                 taken[place] = True

@@ -31,11 +31,11 @@ def replaced_by_insert_overwrite(view: FileSystemView, partitions: Iterable[str]
 
     New partitions are included, with nothing to replace, as in Hudi.
     """
-    return {path: _file_ids(view, path) for path in sorted(set(partitions))}
+    paths = sorted(set(partitions))
+    return {path: tuple(s.file_id for s in view.latest_file_slices(path)) for path in paths}
 
 
 def replaced_by_insert_overwrite_table(view: FileSystemView) -> Replaced:
-    """All file groups of the table."""
     return replaced_by_insert_overwrite(view, view.partitions)
 
 
@@ -87,7 +87,3 @@ def requested_content(operation: str, clustering_plan: Mapping[str, Any] | None 
             "version": 1,
         },
     )
-
-
-def _file_ids(view: FileSystemView, partition_path: str) -> tuple[str, ...]:
-    return tuple(s.file_id for s in view.latest_file_slices(partition_path))

@@ -190,9 +190,7 @@ class TableLock:
         except BaseException as exc:
             os.close(descriptor)  # a lock that nobody releases keeps every writer out
             if isinstance(exc, OSError):
-                raise StorageError(
-                    f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
-                ) from exc
+                raise self._cannot_lock(exc) from exc
             raise
         return descriptor
 
@@ -202,9 +200,11 @@ class TableLock:
                 return _open_new(self._lock_file())
             return _open_new(self._lock_file())
         except OSError as exc:
-            raise StorageError(
-                f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
-            ) from exc
+            raise self._cannot_lock(exc) from exc
+
+    def _cannot_lock(self, exc: OSError) -> StorageError:
+        where = self._storage.describe(LOCK_PATH)
+        return StorageError(f"{where}: cannot lock the table: {exc.strerror}")
 
     def _lock_file(self) -> Path:
         path = self._storage.local_path(LOCK_PATH)

@@ -216,7 +216,6 @@ class Kind(Enum):
         return self.name.lower().replace("_", "-")
 
     def at(self, where: str, detail: str) -> TableFinding:
-        """A finding of this kind."""
         return TableFinding(self, where, detail)
 
 
