@@ -73,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of files per table (default: one per million rows)",
     )
-    command.set_defaults(
-        run=lambda given: _generate(given.tables, given.scale_factor, given.out, given.parts)
-    )
+    command.set_defaults(run=_generate)
     command = commands.add_parser(
         "refresh",
         help="make the refresh functions' rows, as batches of a stream",
@@ -118,14 +116,15 @@ def _add_common(command: argparse.ArgumentParser, tables: str, which: str) -> No
     )
 
 
-def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) -> None:
-    names = list(TABLES) if tables == "all" else [name.strip() for name in tables.split(",")]
+def _generate(given: argparse.Namespace) -> None:
+    asked = given.tables.split(",") if given.tables != "all" else TABLES
+    names = [name.strip() for name in asked]
     for name in names:
         find_table(name)  # check all names before any work
     grid = Grid("table", "rows", "files", "checksum", "folder", box=None, pad_edge=False)
     with _bars() as report:
         for name in dict.fromkeys(names):
-            made = generate(name, scale_factor, out, parts=parts, progress=report)
+            made = generate(name, given.scale_factor, given.out, parts=given.parts, progress=report)
             grid.add_row(
                 name,
                 f"{made.manifest.rows:,}",

@@ -247,7 +247,7 @@ def _run_generator(
         try:
             while process.poll() is None:
                 time.sleep(0.05)
-                grown = sum(file.stat().st_size for file in _files(raw))
+                grown = sum(file.stat().st_size for file in raw.rglob("*") if file.is_file())
                 progress(task, min(grown, expected_bytes - 1), expected_bytes)
         except BaseException:
             process.kill()
@@ -259,12 +259,6 @@ def _run_generator(
         reason = message.splitlines()[0] if message else "it printed no message"
         raise SetupError(f"tpchgen-cli ended with status {process.returncode}: {reason}")
     progress(task, expected_bytes, expected_bytes)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield path
 
 
 def _program() -> str:

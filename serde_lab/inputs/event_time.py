@@ -53,9 +53,7 @@ class OrderingValues(Protocol):
 
     column: str
 
-    def values(self, of: OrderedRows) -> pa.Array:
-        """One value per row."""
-        ...
+    def values(self, of: OrderedRows) -> pa.Array: ...
 
 
 class AddedEventTime:

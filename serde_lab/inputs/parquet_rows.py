@@ -42,8 +42,10 @@ class ParquetRows:
         for number, reader in enumerate(self._readers):
             other = _plain(reader.schema_arrow, self.files[number], first.names)
             _same(first, self.files[0], other, self.files[number])
-            if columns is None:
-                _no_more(first, self.files[0], reader.schema_arrow, self.files[number])
+            for name in reader.schema_arrow.names if columns is None else ():
+                if name not in first.names:
+                    where = f"{self.files[number]}: has a column {name!r}"
+                    raise SchemaError(f"{where} that is not in {self.files[0]}")
             for group in range(reader.metadata.num_row_groups):
                 rows = reader.metadata.row_group(group).num_rows
                 if rows:
@@ -55,7 +57,6 @@ class ParquetRows:
 
     @property
     def footers(self) -> list[pq.FileMetaData]:
-        """The footer of each file."""
         return [reader.metadata for reader in self._readers]
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -155,9 +156,3 @@ def _same(first: pa.Schema, file: Path, other: pa.Schema, other_file: Path) -> N
                 f"{other_file}: column {field.name!r} has the type {found}, "
                 f"expected {field.type} as in {file}"
             )
-
-
-def _no_more(first: pa.Schema, file: Path, other: pa.Schema, other_file: Path) -> None:
-    for name in other.names:
-        if name not in first.names:
-            raise SchemaError(f"{other_file}: has a column {name!r} that is not in {file}")

@@ -182,7 +182,7 @@ class _Block:
             "structs": self._structs, "lists": self._lists, "maps": self._maps, "none": self._numbers,
         }  # fmt: skip
         kinds: dict[str, Callable[[str], pa.Array]] = {
-            "strings": self._strings,
+            "strings": lambda name: self._texts(name, self._number, shape.string_bytes),
             "decimals": self._decimals,
             "nested": nested[shape.nesting],
             "numbers": self._numbers,
@@ -264,9 +264,6 @@ class _Block:
             return pa.array(days).cast(pa.date32())
         seconds = self._below(name, 31_536_000) + 1_704_067_200
         return pa.array(seconds * 1_000_000).cast(pa.timestamp("us", tz="UTC"))
-
-    def _strings(self, name: str) -> pa.Array:
-        return self._texts(name, self._number, self._shape.string_bytes)
 
     def _texts(self, purpose: str, counters: Draws, mean: int) -> pa.Array:
         """Texts of words, `mean` bytes long on average."""

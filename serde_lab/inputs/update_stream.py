@@ -299,11 +299,11 @@ class UpdateStream:
         chance = draw(self._stream(number, "updates"), candidates.astype(np.uint64))
         updates = candidates[np.argsort(chance, kind="stable")[:wanted]]
         keys = wanted + new[1] - new[0]
-        late, deleted = np.zeros(keys, bool), np.zeros(keys, bool)
+        n_repeats = repeats[1] - repeats[0]
+        late, deleted = np.zeros((2, keys + n_repeats), bool)
         late[:wanted], deleted[:wanted] = _roles(counts, done, wanted)
 
-        repeatable = np.flatnonzero(~deleted)
-        n_repeats = repeats[1] - repeats[0]
+        repeatable = np.flatnonzero(~deleted[:keys])
         if n_repeats and not len(repeatable):
             raise UsageError(
                 "duplicates repeat only keys that the batch does not delete, and there are too few of them"
@@ -311,11 +311,8 @@ class UpdateStream:
         chance = draw(self._stream(number, "duplicates"), np.arange(*repeats, dtype=np.uint64))
         again = repeatable[(chance % np.uint64(max(1, len(repeatable)))).astype(np.int64)]
         key_of = np.concatenate([np.arange(keys, dtype=np.int64), again])
-        nowhere = np.zeros(n_repeats, bool)
         # 1, -1, 2, -2, …: the later of two rows of a key is not always the newer
         signed = (np.arange(n_repeats) // 2 + 1) * np.where(np.arange(n_repeats) % 2, -1, 1)
-        late = np.concatenate([late, nowhere])
-        deleted = np.concatenate([deleted, nowhere])
         repeat = np.concatenate([np.zeros(keys, np.int64), signed.astype(np.int64)])
         first_row = done + new[0] + repeats[0]
         if not self._in_table_order(number):

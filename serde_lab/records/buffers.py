@@ -259,7 +259,6 @@ class HashedKeys:
         return len(self.hashes)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
-        """The keys at `indices`, in that order."""
         return type(self)(self.values.take(pa.array(indices)), self.hashes[indices])
 
 

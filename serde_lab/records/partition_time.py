@@ -183,7 +183,10 @@ class TimeRule:
     def _on_output_clock(self, local: Milliseconds, offset: Milliseconds | None) -> Milliseconds:
         if not self.output_zone and (not self.input_zone or offset is None):
             return local  # written in the zone in which it was read
-        instants = _instants_of(local, self.input_zone) if offset is None else local - offset
+        # of two such instants the earlier one
+        instants = (
+            _moved(local, self.input_zone, to_local=False) if offset is None else local - offset
+        )
         return _on_clock(instants, self.output_zone or self.input_zone)
 
     def _text_of_null(self) -> str:
@@ -245,19 +248,12 @@ def _check_zone(zone: str, option: str) -> None:
 
 def _on_clock(instants: Milliseconds, zone: str) -> Milliseconds:
     """Instants as local times of a zone."""
-    if zone in ("", "UTC", "GMT"):
-        return instants
     return _moved(instants, zone, to_local=True)
 
 
-def _instants_of(local: Milliseconds, zone: str) -> Milliseconds:
-    """The instants of the local times `local` of a zone; the earlier one if there are two."""
-    if zone in ("", "UTC", "GMT"):
-        return local
-    return _moved(local, zone, to_local=False)
-
-
 def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
+    if zone in ("", "UTC", "GMT"):
+        return times
     name = _arrow_zone(zone)
     if name.startswith(("+", "-")):
         return _by_table(times, zone, to_local)

@@ -91,7 +91,6 @@ def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
 
 
 def from_plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of the plain `batch` with the types of `schema`."""
     arrays = [from_plain(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
