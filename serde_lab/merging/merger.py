@@ -313,11 +313,9 @@ class ConvertingMerger(RecordMerger):
         self.phase = merger.phase  # type: ignore[misc]
 
     def merge(self, older: Rows, newer: Rows, table: MergedTable) -> Merged:
-        """As the wrapped merger does."""
         return self._converted(self._merger.merge, older, newer, table)
 
     def pre_combine(self, older: Rows, newer: Rows, table: MergedTable) -> Merged:
-        """As the wrapped merger does."""
         return self._converted(self._merger.pre_combine, older, newer, table)
 
     def partial_merge(

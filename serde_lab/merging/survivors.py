@@ -260,7 +260,6 @@ class Deletes:
     always: Mask
 
     def take(self, indices: Indices) -> Deletes:
-        """The deletes among the records at `indices`."""
         return Deletes(self.marked[indices], self.always[indices])
 
 

@@ -221,8 +221,8 @@ class StateOverBlooms(IndexLookup):
         if before:
             found = AssignerState.load(plan.storage, before, self._task.partition, plan.targets)
         return found or AssignerState(
-            unseen=[file_id for _, file_id, _ in self._files],
-            unseen_logs=[slice_.file_id for slice_ in self._with_logs],
+            unseen=frozenset(file_id for _, file_id, _ in self._files),
+            unseen_logs=frozenset(slice_.file_id for slice_ in self._with_logs),
         )
 
     @property

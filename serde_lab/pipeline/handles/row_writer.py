@@ -92,7 +92,6 @@ class RowWriter:
         self._done: list[WriteStat] = []
 
     def write(self, enveloped: pa.RecordBatch) -> None:
-        """Append the rows of an enveloped batch to the files of their partitions."""
         refuse_markers(self.plan, enveloped)
         for path, rows in self._by_path(enveloped):
             start = 0
@@ -110,7 +109,6 @@ class RowWriter:
                         self._done.append(self._open.pop(path).writer.close())
 
     def finish(self) -> Iterator[WriteStat]:
-        """Close the open files; one stat per file."""
         yield from self._done
         for current in self._open.values():
             with self.timeline.phase("write"):

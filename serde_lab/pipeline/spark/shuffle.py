@@ -120,7 +120,6 @@ class RddInput(StageInput):
 
     @classmethod
     def numbers(cls, spark: SparkSession, tasks: int) -> Self:
-        """The number of each of `tasks` tasks."""
         numbers = spark.sparkContext.parallelize(range(tasks), tasks)
         return cls(spark, numbers.mapPartitions(_as_batch))
 

@@ -89,7 +89,6 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
-    """The Spark exchange for `options.operation`."""
     bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
     table = options.table
     by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)

@@ -128,7 +128,6 @@ class SparkTask:
         self.reports.add([report_of(timeline)])
 
     def _place(self) -> tuple[Stage, Hop | None]:
-        """The stage, and the hop that follows it."""
         topology = topology_of(self.plan)
         if self.stage == COLUMNS_STAGE:
             return COLUMNS, None
@@ -140,7 +139,6 @@ class SparkTask:
     def _output(
         self, stage: Stage, task: Task, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of ROUTED, or the results of the last stage."""
         if task.hop is not None:
             yield from stage.work(task, batches)
             return
