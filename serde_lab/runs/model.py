@@ -157,9 +157,8 @@ class Calibration:
 class Check:
     """One check of contents; `cell` and `round` are None for a check over the whole run.
 
-    `passed` is None if the check could not be made there; `detail` is a sentence for a reader in any case.
-    `facts` are figures and words that the check found, for reports that compare arms; runs of older versions
-    have none.
+    `passed` is None if the check could not be made there; `detail` is a sentence in any case. `facts` are
+    figures and words that the check found, for reports; runs of older versions have none.
     """
 
     name: str
