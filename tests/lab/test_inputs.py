@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, LabError, SchemaError, UsageError
-from serde_lab.inputs.parts import MANIFEST, checksum
+from serde_lab.inputs.parts import MANIFEST, Part, checksum, write_parts
+from serde_lab.lab.inputs import batches
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
 from serde_lab.lab.inputs.user_files import (
     check_sources,
@@ -99,13 +100,7 @@ def read(inputs: PreparedInputs, number: int) -> pa.Table:
 @pytest.mark.slow
 def test_batches_of_tpch(tmp_path: Path) -> None:
     said: list[str] = []
-    seen: list[tuple[str, int, int]] = []
-    inputs = prepare_inputs(
-        scenario(TPCH, BULK, UPSERT),
-        tmp_path,
-        said.append,
-        lambda task, done, total: seen.append((task, done, total)),
-    )
+    inputs = prepare_inputs(scenario(TPCH, BULK, UPSERT), tmp_path, said.append)
     (setup,), (commit,) = inputs.setups, inputs.commits
     assert (setup.operation, setup.rows, commit.operation, commit.rows) == (
         "bulk_insert", 1500, "upsert", 150,
@@ -119,7 +114,7 @@ def test_batches_of_tpch(tmp_path: Path) -> None:
     assert sum(key in stored for key in read(inputs, 1)["o_orderkey"].to_pylist()) == 75
     assert inputs.checksums == {"setup-1": setup.content, "commit-1": commit.content}
     assert any(str(inputs.folder) in sentence for sentence in said)
-    assert ("commit.1: rows", 150, 150) in seen
+    assert any(sentence.startswith("commit.1: 150 rows") for sentence in said)
 
 
 @pytest.mark.slow
@@ -171,14 +166,21 @@ def test_a_unfinished_batch_is_made_again(cache: Path, damage: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_preparation_leaves_nothing_that_is_read(cache: Path) -> None:
-    def interrupt(task: str, done: int, total: int) -> None:
-        if task.startswith("commit.1"):
-            raise KeyboardInterrupt
+def test_an_interrupted_preparation_leaves_nothing_that_is_read(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(table: pa.Table) -> pa.Table:
+        raise KeyboardInterrupt
+
+    def cut(folder: Path, tables: Iterable[pa.Table], *others: Any) -> Iterator[Part]:
+        tables = map(interrupt, tables) if folder.name == "commit-1" else tables
+        return write_parts(folder, tables, *others)
 
     one = scenario(TPCH, BULK, UPSERT)
-    with pytest.raises(KeyboardInterrupt):
-        prepare_inputs(one, cache, progress=interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "write_parts", cut)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_inputs(one, cache)
     inputs = prepare_inputs(one, cache)
     assert not inputs.reused
     assert inputs.checksums == prepare_inputs(one, cache.parent / "other").checksums

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, ScenarioError, UsageError
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
+from serde_lab.inputs.parts import Manifest, PartFolder, write_parts
 from serde_lab.inputs.random_choices import onto_a_third, spread
 from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
@@ -40,18 +40,13 @@ def named_batches(scenario: Scenario) -> list[tuple[str, Batch]]:
 
 
 def make_batches(
-    scenario: Scenario,
-    cache: Path,
-    folder: Path,
-    request: Mapping[str, Any],
-    say: Say,
-    progress: OnProgress,
+    scenario: Scenario, cache: Path, folder: Path, request: Mapping[str, Any], say: Say
 ) -> list[Manifest]:
     """Write every batch into its folder below `folder`; each manifest records `request`.
 
     Raises ScenarioError or DataError if the rows cannot be provided.
     """
-    source = _source(scenario, cache, say, progress)
+    source = _source(scenario, cache, say)
     derived, stream = _derived(scenario, source)
     made: list[Manifest] = []
     for number, (key, batch) in enumerate(scenario.named_batches):
@@ -74,14 +69,9 @@ def make_batches(
             tables, schema, rows = own
         target.begin()
         sizes = {VALUES: 0, ARROW_BYTES: 0} if isinstance(scenario.data, ShapesData) else {}
-        written = write_parts(
-            target.folder,
-            _counted(tables, f"{key}: rows", rows, progress, sizes),
-            schema,
-            rows,
-            scenario.data.input_partitions,
-        )
-        parts = list(written)
+        tables = _counted(tables, sizes) if sizes else tables
+        count = scenario.data.input_partitions
+        parts = list(write_parts(target.folder, tables, schema, rows, count))
         notes: dict[str, Any] = {"batch": key, **sizes}
         keys = ""
         if _shares_keys(scenario):
@@ -114,19 +104,19 @@ def check_batches(scenario: Scenario) -> None:
             earlier += user_files.find_files(f"{key}.path", batch.path)
 
 
-def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> ParquetRows:
+def _source(scenario: Scenario, cache: Path, say: Say) -> ParquetRows:
     """The checked rows from which batches are derived."""
     data = scenario.data
     if isinstance(data, TpchData):
         by = generator_version().replace(" ", "-")
         factor = repr(data.scale_factor).removesuffix(".0")  # all digits, unlike `:g`
         out = cache / "tpch" / by / f"scale-factor-{factor}"
-        made = generate(data.table, data.scale_factor, out, progress=progress)
+        made = generate(data.table, data.scale_factor, out)
         done = "generated earlier" if made.reused else "generated"
         say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
         return ParquetRows(made.manifest.files(made.folder))
     if isinstance(data, ShapesData):
-        rows, reused = write_rows(data.shape, cache / "shapes", progress)
+        rows, reused = write_rows(data.shape, cache / "shapes")
         done = "made earlier" if reused else "made"
         place = rows.files[0].parent.resolve()
         say(f"{rows.rows:,} rows of {data.columns} columns, {done}, in {place}")
@@ -287,21 +277,11 @@ def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
     )
 
 
-def _counted(
-    tables: Iterable[pa.Table],
-    task: str,
-    rows: int,
-    progress: OnProgress,
-    sizes: dict[str, int],
-) -> Iterator[pa.Table]:
-    """Yields `tables`, reports their rows to `progress`, and adds to the totals in `sizes`."""
-    done = 0
+def _counted(tables: Iterable[pa.Table], sizes: dict[str, int]) -> Iterator[pa.Table]:
+    """Yields `tables`, and adds to the totals in `sizes`."""
     for table in tables:
-        if sizes:
-            chunks = (chunk for column in table.columns for chunk in column.chunks)
-            sizes[VALUES] += sum(innermost_values(chunk) for chunk in chunks)
-            sizes[ARROW_BYTES] += table.nbytes
         # counted before the yield: a consumer of the last table does not come back
-        done += len(table)
-        progress(task, done, rows)
+        chunks = (chunk for column in table.columns for chunk in column.chunks)
+        sizes[VALUES] += sum(innermost_values(chunk) for chunk in chunks)
+        sizes[ARROW_BYTES] += table.nbytes
         yield table

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import SetupError, UsageError
 from serde_lab.files import lock_file
-from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
+from serde_lab.inputs.parts import Manifest, PartFolder
 from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
 from serde_lab.lab.inputs import user_files
@@ -110,10 +110,7 @@ def are_prepared(scenario: Scenario, cache: Path | None = None) -> bool:
 
 
 def prepare_inputs(
-    scenario: Scenario,
-    cache: Path | None = None,
-    say: Say = lambda text: None,
-    progress: OnProgress = silent,
+    scenario: Scenario, cache: Path | None = None, say: Say = lambda text: None
 ) -> PreparedInputs:
     """Make the input batches of `scenario`, or find those made before.
 
@@ -130,7 +127,7 @@ def prepare_inputs(
             found = _finished(scenario, folder, request)
             if found is None:
                 say(f"writing the input batches to {folder}")
-                found = make_batches(scenario, cache, folder, request, say, progress)
+                found = make_batches(scenario, cache, folder, request, say)
                 reused = False
             else:
                 say(f"using the input batches in {folder}")
