@@ -376,7 +376,7 @@ def test_the_parts_of_every_bar_add_up(name: str) -> None:
 def test_sides_and_idle_slots_are_panels(ladder: Page) -> None:
     figure = next(one for one in ladder.figures() if one.name == "phases")
     panels = figure.drawing.panels  # type: ignore[union-attr]
-    assert [panel.heading for panel in panels] == ["map side", "reduce side", "outside the tasks"]
+    assert [panel.heading for panel in panels] == ["map side", "reduce side", "other time"]
     roles = {segment.role for bar in panels[2].bars for segment in bar.segments}
     assert {"idle-driver", "idle-stage_tail", "unattributed"} <= roles
 
@@ -390,7 +390,7 @@ def test_the_stages_of_a_peer_are_one_panel_of_the_whole() -> None:
     assert isinstance(figure.drawing, StackedBars)
     panels = figure.drawing.panels
     headings = [panel.heading for panel in panels]
-    assert headings == ["map side", "reduce side", "stages of Apache Hudi", "outside the tasks"]
+    assert headings == ["map side", "reduce side", "stages of Apache Hudi", "other time"]
     (bar,) = (bar for bar in panels[2].bars if bar.label == "hudi_spark")
     assert len(bar.segments) > 3
     whole = sum(

@@ -74,11 +74,14 @@ def _split(arms: Sequence[ArmValues]) -> Figure:
 
 
 def _side(name: str) -> str:
-    """The panel of a phase. All stages of a peer, which have names of their own, share one."""
+    """The panel of a phase. All stages of a peer, which have names of their own, share one.
+
+    Idle slots, unattributed time and lost attempts belong to no stage.
+    """
     stage = phases.split(name)[0]
     if "/" in stage:
         return "stages of Apache Hudi"
-    return f"{stage} side" if stage else "outside the tasks"
+    return f"{stage} side" if stage else "other time"
 
 
 _FAMILIES = (
