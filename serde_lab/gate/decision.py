@@ -6,7 +6,8 @@
     5  nothing wrong, but something could not be decided (only under `strict`, else 0)
 
 The worst status wins, in the order 1, 2, 4, 3, 5. A cell passes because its interval excludes a regression
-larger than the limits, not because no regression was found.
+larger than the limits, not because no regression was found; no time passes if the machine itself moved by
+more than that between two runs.
 
 The limits come from the scenario's `[gate]` table, with overrides by arm, phase and metric:
 
@@ -35,6 +36,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from serde_lab.analysis.rounding import (
+    rounded_change,
     rounded_ratio,
     rounded_value,
     shown_change,
@@ -43,6 +45,7 @@ from serde_lab.analysis.rounding import (
 )
 from serde_lab.errors import RunError, ScenarioError, worst
 from serde_lab.gate.compare.rows import Comparison, Row
+from serde_lab.gate.compare.steadiness import CALIBRATED
 from serde_lab.gate.compare.verdict import Inequality, Status, Verdict, changed, less, more
 from serde_lab.measure.metrics import metric
 
@@ -277,10 +280,19 @@ def _noisy(row: Row, limits: Limits) -> GateFinding:
     median = found.before.median
     bound = rounded_ratio(max(1 + relative, 1 + absolute / median if median else 1.0))
     excluded = less("worse end of the interval against the limits", rounded_ratio(end), bound)
-    # The interval may rest on marked rounds alone: then it excludes nothing.
+    reasons = (*row.judgement.inequalities, *beyond, excluded)
+    # The interval may rest on marked rounds alone: then it excludes nothing. Nor does it if the machine
+    # itself moved by more than the limits between the two runs, which no interval of rounds shows.
     shaken = row.verdict is Verdict.INCONCLUSIVE and bool(row.marked_rounds)
+    if row.floor.source == CALIBRATED and not row.scale:
+        still = less(
+            "noise floor (calibration) against the limits",
+            row.floor.change,
+            rounded_change(bound - 1),
+        )
+        reasons = (*reasons, still)
+        shaken = shaken or not still.holds
     passed = row.verdict is Verdict.FASTER or (excluded.holds and not shaken)
     words = "is excluded" if passed else "is not excluded"
     text = f"a regression beyond {shown_ratio(bound)} {words}; {row.judgement.because}"
-    reasons = (*row.judgement.inequalities, *beyond, excluded)
     return GateFinding("passed" if passed else "undecided", text, row, reasons)

@@ -14,7 +14,7 @@ from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.compare.verdict import Status
 from serde_lab.gate.decision import GateResult, Policy, decide
 from serde_lab.gate.gating import gate_sides
-from tests.gate.made_up_sides import STEADY, arm, log_normal, one_metric, side
+from tests.gate.made_up_sides import STEADY, arm, calm, log_normal, one_metric, side
 
 LAX = Policy(relative=0.05, absolute=0.02)
 
@@ -88,6 +88,17 @@ def test_what_might_be_a_regression_is_undecided_and_not_passed() -> None:
     assert result.exit_status == 0
     assert gated(noisy[1], before=noisy[0], strict=True).exit_status == 5
     assert "not excluded" in result.of_level("undecided")[0].text
+
+
+@pytest.mark.parametrize("faster_by", [1.0, 1.04, 1.3, 1.46])
+def test_a_machine_that_moved_by_more_than_the_limits_lets_no_time_pass(faster_by: float) -> None:
+    """It hid a regression: times a fifth lower on a machine that is 1.46 times as fast had passed."""
+    before = one_metric("a", STEADY, calibration=calm(8, 0.1 * faster_by))
+    after = one_metric("b", times(1.17 / faster_by), calibration=calm(8))
+    assert "passed" not in levels(gated(after, before=before))
+    unchanged = one_metric("b", STEADY, calibration=calm(8))
+    wanted = {"passed"} if faster_by < 1.05 else {"undecided"}
+    assert levels(gated(unchanged, before=before)) == wanted
 
 
 def test_too_few_rounds_and_other_machines_are_undecided() -> None:

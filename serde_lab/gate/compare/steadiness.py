@@ -119,6 +119,8 @@ def _one_sided(rows: list[Row]) -> Iterator[str]:
 
 
 _PERCENTILE = 0.80
+CALIBRATED = "calibration"
+"""The source of a floor that is the machine's drift between two runs."""
 
 
 def spread_of_equals(first: Values, second: Values, *, paired: bool) -> float | None:
@@ -153,7 +155,7 @@ def noise_floor(
             before.calibration_s(parts), after.calibration_s(parts), paired=False
         )
         if drift is not None:
-            floors.append(NoiseFloor(drift, "calibration"))
+            floors.append(NoiseFloor(drift, CALIBRATED))
     return max(floors, key=lambda floor: floor.change, default=NoiseFloor())
 
 
