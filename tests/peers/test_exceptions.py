@@ -285,6 +285,17 @@ def test_timestamps_and_binary_as_partitions(hudi_session: SparkSession, tmp_pat
     assert read == [None, b"6162"]
 
 
+def test_an_equals_sign_in_a_partition(hudi_session: SparkSession, tmp_path: Path) -> None:
+    """Of its own tables and of the lab's: the rest of the folder's name is taken for the value."""
+    columns = schema(o=pa.int64(), p=pa.string())
+    case = Case(hudi_session, tmp_path, columns, partition=("p",))
+    case.write([{"k": 1, "o": 1, "p": "a=b"}])
+    assert case.by_rust("p") == ["a=b"]
+    assert case.by_java("p") == ["b"]
+    rows = plan_snapshot(HoodieTable.open(Storage.open(case.path))).read()
+    assert rows["p"].to_pylist() == ["a=b"]
+
+
 def test_a_record_that_stays_in_its_partition(hudi_session: SparkSession, tmp_path: Path) -> None:
     """The partition column of its row. In the lab's tables, too, and a warning says so."""
     stays = {"hoodie.simple.index.update.partition.path": "false"}
