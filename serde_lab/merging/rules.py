@@ -265,10 +265,11 @@ class MergeRules:
 
     @property
     def deletes_late(self) -> bool:
-        """Whether a row that is marked as a delete deletes an older version even of a higher ordering value.
+        """Whether a row that is marked as a delete deletes by commit time, as far as stored rows go: an older
+        version of any ordering value, in a base file or a log.
 
-        So do two of Hudi's payload classes where they meet the row of a base file; version 9 stores no such
-        class. Source: PartialUpdateAvroPayload, by which a delete has the natural order.
+        So do two of Hudi's payload classes; version 9 stores no such class. Within a batch ordering values
+        decide. Source: PartialUpdateAvroPayload, by which a delete has the natural order.
         """
         return self.mode is MergeMode.CUSTOM and self.payload_class in (_PARTIAL, _NON_DEFAULTS)
 

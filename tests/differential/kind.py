@@ -156,8 +156,8 @@ class Kind:
 
     @property
     def deletes_late(self) -> bool:
-        """Whether a marked delete that meets the row of a base file deletes it at any ordering value."""
-        return self.by_class and not self.merge_on_read
+        """Whether a marked delete deletes a stored row at any ordering value, and a later row replaces it."""
+        return self.by_class
 
     @property
     def merge_on_read(self) -> bool:

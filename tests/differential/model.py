@@ -271,8 +271,9 @@ class Model:
         if version.partial and self._seen(place) is None:
             # the row of a key that is not stored is whole: what it leaves out is null
             version = replace(version, partial=False)
-        late = version.deletes and self.kind.deletes_late
-        merged = version if place.base is None or late else self._merged(place.base, version)
+        if version.deletes and self.kind.deletes_late:
+            version = replace(version, always=True)
+        merged = version if place.base is None else self._merged(place.base, version)
         by_class = self.kind.by_class and not self.kind.merge_on_read
         if by_class or (version.values and place.base and self._has_gap(place.base)):
             # the class makes a new row of both, and so does whoever fills gaps

@@ -151,7 +151,7 @@ class BaseFileHandle(WriteHandle):
                     older, [values.take(pa.array(hits)) for values in combined.ordering]
                 )
             two = is_row[hits]
-            if self.task.plan.merge_rules.deletes_late and not self.task.plan.table.is_mor:
+            if self.task.plan.merge_rules.deletes_late:
                 wins |= ~two
             gone = found[hits[wins & ~two]]
             self._kept[gone] = False

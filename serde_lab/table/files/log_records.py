@@ -133,6 +133,8 @@ def read_log_records(
     rows = form.rows([part.rows for part in parts if part.rows is not None], columns)
     with timeline.phase("merge"):
         entries = _entries(parts, rows, schema.ordering, kinds)
+        if rules.deletes_late:
+            entries = replace(entries, always=entries.deleted)
         present = _present(parts) if partial else None
         records = _merge(entries, rows, columns, form, combiner, present)
         positions = all(has_positions(block, base_instant) for block, _ in blocks)
