@@ -19,15 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.avro.tree import Node
-from serde_lab.avro.varint import (
-    MAX_VARINT_BYTES,
-    Bytes,
-    Mask,
-    Positions,
-    unzigzag,
-    varint_at,
-    varints_at,
-)
+from serde_lab.avro.varint import MAX_VARINT_BYTES, Bytes, Mask, Positions, unzigzag, varints_at
 
 Skip = Callable[[bytes, int, int], int]
 """(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError if the
@@ -65,7 +57,15 @@ def _skipper(node: Node) -> Skip:
 
 
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    folded, at = varint_at(data, at)
+    # not by varint_at: one more call for each value makes skipping lists a quarter slower
+    folded = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        folded |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
     if at > end or folded >= 1 << 64:
         raise ValueError
     return folded >> 1 ^ -(folded & 1), at
