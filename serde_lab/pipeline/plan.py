@@ -253,7 +253,12 @@ def make_plan(
         partial=None
         if given is None
         else ReadPlan(
-            *(table.storage, config, schema.data, slices, view.visibility), columns=(RECORD_KEY,)
+            table.storage,
+            config,
+            schema.data,
+            slices,
+            view.visibility,
+            columns=(RECORD_KEY,),
         ),
     )
 

@@ -63,6 +63,14 @@ def test_restored_to_a_savepoint_that_archiving_has_passed(table_type: str, tmp_
     restore_now(HoodieTable.open(storage))
     left = {("p0", "k"): rows["p0", "k"]}
     check_readers(storage, left)
+    timeline = HoodieTable.open(storage).timeline()
+    (restored,) = (i for i in timeline.instants() if i.action == "restore")
+    path = timeline.path(replace(restored, state="requested"))
+    plan = storage.get(path)
+    storage.replace(path, b"")
+    with pytest.raises(TableError, match=r"restore.requested: is not a readable Avro file"):
+        seen_by_us(storage)
+    storage.replace(path, plan)
     upsert(storage, [("p0", "l", 0, "z")], table_type)
     left |= {("p0", "l"): (0, "z")}
     check_readers(storage, left)

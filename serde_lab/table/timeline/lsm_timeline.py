@@ -220,7 +220,9 @@ class Undone:
                 continue
             requested = replace(one, state="requested")
             content = timeline.read_if_present(requested)
-            plan = read_single(content, timeline.path(requested)) if content else {}
+            if content is None or (not content and history is None):
+                continue  # before layout 2 releases of Hudi wrote an empty one
+            plan = read_single(content, timeline.path(requested))
             if saved := plan.get("savepointToRestoreTimestamp"):
                 spans.append((str(saved), one.time))
         done = {i.time: i.completion_time for i in known if i.is_completed and i.is_write}
