@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.inputs.parts import OnProgress, PartFolder, silent, write_parts
+from serde_lab.inputs.parts import PartFolder, write_parts
 from serde_lab.inputs.random_choices import draw, stream
 
 GENERATOR = "shapes 1"
@@ -114,9 +114,7 @@ class Shape:
         return max(256, min(_MOST_BLOCK_ROWS, _BLOCK_BYTES // self.row_bytes))
 
 
-def write_rows(
-    shape: Shape, folder: Path, progress: OnProgress = silent
-) -> tuple[ParquetRows, bool]:
+def write_rows(shape: Shape, folder: Path) -> tuple[ParquetRows, bool]:
     """The rows of `shape` in a folder below `folder`, and whether they were there already.
 
     Raises UsageError if that folder holds something else.
@@ -127,15 +125,8 @@ def write_rows(
         return ParquetRows(there.files(target.folder)), True
     target.begin()
     parts = max(1, -(-shape.rows // _ROWS_PER_PART))
-
-    def counted() -> Iterator[pa.Table]:
-        done = 0
-        for batch in shaped_rows(shape):
-            done += len(batch)
-            progress("rows", done, shape.rows)
-            yield pa.Table.from_batches([batch])
-
-    written = list(write_parts(target.folder, counted(), schema_of(shape), shape.rows, parts))
+    tables = (pa.Table.from_batches([batch]) for batch in shaped_rows(shape))
+    written = list(write_parts(target.folder, tables, schema_of(shape), shape.rows, parts))
     made = target.finish({"generator": GENERATOR, **asdict(shape)}, written, {})
     return ParquetRows(made.files(target.folder)), False
 
