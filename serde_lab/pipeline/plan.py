@@ -214,7 +214,7 @@ def make_plan(
             hint="use upsert",
         )
     bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
-    if not operation.replaces:
+    if not operation.replaces and any(slice_.base_is_of_others for slice_ in slices):
         check_keys_of_others(table, slices)
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets

@@ -13,7 +13,12 @@ from itertools import chain
 from serde_lab.avro.codec import read_single
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
+from serde_lab.table.storage.data_files import (
+    PARTITION_METADATA,
+    BaseFileName,
+    LogFileName,
+    is_of_the_lab,
+)
 from serde_lab.table.storage.storage import Storage, StoredFile
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_timeline import Undone
@@ -58,6 +63,11 @@ class FileSlice:
     @property
     def base_path(self) -> str | None:
         return None if self.base_file is None else self.base_file.path
+
+    @property
+    def base_is_of_others(self) -> bool:
+        """Whether another writer than the lab wrote its base file."""
+        return self.base_file is not None and not is_of_the_lab(self.base_file.write_token)
 
     @property
     def base_bytes(self) -> int:

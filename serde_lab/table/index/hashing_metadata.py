@@ -32,7 +32,6 @@ from serde_lab.table.index.index_kind import (
     CONSISTENT_HASHING,
     INITIAL_INSTANT,
 )
-from serde_lab.table.storage.data_files import is_of_the_lab
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -169,8 +168,8 @@ def check_keys_of_others(table: HoodieTable, slices: Iterable[FileSlice]) -> Non
     others = [
         (one, base.path)
         for one in slices
-        if (base := one.base_file) is not None
-        and not is_of_the_lab(base.write_token)
+        if one.base_is_of_others
+        and (base := one.base_file) is not None
         and (url, base.path) not in _CHECKED
     ]
     on_rings = others and table.config.bucket_engine == CONSISTENT_HASHING
