@@ -1,4 +1,4 @@
-"""What strategies share: cutting frames, schema fingerprints, checksums, pausing the garbage collector.
+"""What strategies share: cutting frames, fingerprints, checksums, records without a row, pausing the collector.
 
 Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. A frame carries the fingerprint of its
 schema, by which a decoder recognises frames of another one. The `crc32c` integrity trailer is the last four
@@ -18,11 +18,14 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from serde_lab.errors import DecodeError
+from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.buffers import binaries
 from serde_lab.records.schema import (
+    ENVELOPE,
+    IS_INDEX_RECORD,
     RecordSchema,
     child_fields,
     is_binary,
@@ -227,3 +230,19 @@ def _text(t: pa.DataType) -> str:
     if pat.is_struct(t):
         return f"struct<{','.join(_field(f.name, f.type) for f in child_fields(t))}>"
     return str(t).removesuffix("32[day]")  # a date32 is written as date
+
+
+def rows_present(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    """Which records of `batch` have a row; None if all have.
+
+    Raises DataError naming a column in which an index record has a value.
+    """
+    is_index = batch.column(IS_INDEX_RECORD)
+    if not pc.any(is_index).as_py():
+        return None
+    for name in batch.schema.names[len(ENVELOPE) :]:
+        column = batch.column(name)
+        if column.null_count < len(column) and pc.any(pc.and_(is_index, column.is_valid())).as_py():
+            raise DataError(f"column {name!r} of an index record has a value, expected null")
+    present: npt.NDArray[np.bool_] = ~is_index.to_numpy(zero_copy_only=False)
+    return present

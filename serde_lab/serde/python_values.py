@@ -31,13 +31,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.avro.schema import decimal_bytes
-from serde_lab.errors import DataError
 from serde_lab.records.plain_form import null_mask, reinterpret, validity_buffer
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 
 _LOW = (1 << 64) - 1
 BLOCK_ROWS = 2048
@@ -216,19 +213,3 @@ def picked(rows: Sequence[Any], key: str | int) -> list[Any]:
     if None in rows:
         return [None if row is None else row[key] for row in rows]
     return list(map(itemgetter(key), rows))
-
-
-def rows_present(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
-    """Which records of `batch` have a row; None if all have.
-
-    Raises DataError naming a column in which an index record has a value.
-    """
-    is_index = batch.column(IS_INDEX_RECORD)
-    if not pc.any(is_index).as_py():
-        return None
-    for name in batch.schema.names[len(ENVELOPE) :]:
-        column = batch.column(name)
-        if column.null_count < len(column) and pc.any(pc.and_(is_index, column.is_valid())).as_py():
-            raise DataError(f"column {name!r} of an index record has a value, expected null")
-    present: npt.NDArray[np.bool_] = ~is_index.to_numpy(zero_copy_only=False)
-    return present

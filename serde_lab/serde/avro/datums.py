@@ -32,11 +32,11 @@ from serde_lab.records.schema import (
 )
 from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
 from serde_lab.serde.avro.frames import NOT_DATUM
-from serde_lab.serde.framing import without_collector
+from serde_lab.serde.framing import rows_present, without_collector
 from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import changed_values, new_value, projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
-from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked, rows_present
+from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked
 from serde_lab.serde.record_verbs import MetadataValues
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)

@@ -31,7 +31,7 @@ import pyarrow as pa
 from serde_lab.records.buffers import binaries, lengths_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.framing import Damaged
+from serde_lab.serde.framing import Damaged, rows_present
 from serde_lab.serde.internal_row.layout import (
     MARK,
     Pieces,
@@ -46,7 +46,6 @@ from serde_lab.serde.internal_row.values import StructReader
 from serde_lab.serde.internal_row.verbs import Given, projected_parts
 from serde_lab.serde.internal_row.write import Numbers, StoredField, join, write_structs
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import rows_present
 
 NESTED = 4
 _METADATA = layout_of(tuple(ENVELOPE.names), tuple(ENVELOPE.types))

@@ -20,6 +20,7 @@ from serde_lab.errors import DataError
 from serde_lab.records.buffers import binary_array, data_of, lengths_of, offsets_of
 from serde_lab.records.plain_form import null_mask, to_plain, to_plain_batch
 from serde_lab.records.schema import RECORD_KEY, is_decimal
+from serde_lab.serde.framing import rows_present
 from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,
@@ -31,7 +32,6 @@ from serde_lab.serde.internal_row.layout import (
     slot_dtype,
     struct_layout,
 )
-from serde_lab.serde.python_values import rows_present
 
 Numbers = npt.NDArray[np.integer]
 """Numbers of rows, or of records."""

@@ -39,7 +39,7 @@ from serde_lab.records.schema import (
     check_supported,
     plain_type,
 )
-from serde_lab.serde.framing import without_collector
+from serde_lab.serde.framing import rows_present, without_collector
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -52,7 +52,7 @@ from serde_lab.serde.interface import (
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.columns import changed_values, new_value
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked, rows_present, transposed
+from serde_lab.serde.python_values import BLOCK_ROWS, PythonForm, picked, transposed
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
 
