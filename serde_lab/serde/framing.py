@@ -1,4 +1,4 @@
-"""What strategies share: cutting frames, fingerprints, checksums, records without a row, pausing the collector.
+"""What strategies share: frames, fingerprints, checksums, records without a row, pausing the collector.
 
 Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. A frame carries the fingerprint of its
 schema, by which a decoder recognises frames of another one. The `crc32c` integrity trailer is the last four
