@@ -68,6 +68,7 @@ class Topology:
     """Before the first stage, the engine sorts the source's own columns and distributes them."""
 
     def hop_after(self, stage: int) -> Hop | None:
+        """The hop after stage number `stage`; None after the last one."""
         return self.hops[stage] if stage < len(self.hops) else None
 
     def steps(self) -> Iterator[tuple[str, str]]:

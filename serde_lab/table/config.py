@@ -152,6 +152,7 @@ class TableConfig:
 
     @property
     def index_is_global(self) -> bool:
+        """Whether a record key is unique in the whole table, not only in its partition."""
         return self.index.is_global
 
     @property
@@ -166,6 +167,7 @@ class TableConfig:
         return self.index_type not in COVERS_LOGS and not leaves
 
     def buckets_of(self, partition_path: str) -> int | None:
+        """The bucket count of a partition; None unless the index is the simple bucket index."""
         return self.index.buckets_of(partition_path)
 
     @property

@@ -26,8 +26,14 @@ Row = dict[str, Any]
 OF_HUDI = ("BUCKET", "SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM")
 REPLACING = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 SERVICES = (
-    *("compact", "clean", "archive", "rollback", "split", "merge"),
-    *("savepoint", "restore"),
+    "compact",
+    "clean",
+    "archive",
+    "rollback",
+    "split",
+    "merge",
+    "savepoint",
+    "restore",
 )
 """Steps without rows: after a restore a table reads as at its last savepoint, after the others as before.
 Split and merge are resize-buckets."""

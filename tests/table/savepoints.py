@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +85,10 @@ def restore(table: HoodieTable, saved: str) -> None:
     completion = next(
         one.completion_time or "" for one in timeline.completed() if one.time == saved
     )
-    _undo(table, lambda one: (one.completion_time or "") > completion)
+    _undo(
+        table,
+        {one.time for one in timeline.completed() if (one.completion_time or "") > completion},
+    )
     timeline.create_completed(begun, b"")
 
 
@@ -101,7 +104,7 @@ def undo(table: HoodieTable, writes: Iterable[Instant]) -> None:
     for write in sorted(writes, reverse=True):
         begun = timeline.create_requested(timeline.new_instant("rollback"))
         begun = timeline.create_inflight(begun)
-        _undo(table, lambda one, time=write.time: one.time == time)  # type: ignore[misc]
+        _undo(table, {write.time})
         content = {
             "startRollbackTime": begun.time,
             "timeTakenInMillis": 0,
@@ -115,9 +118,8 @@ def undo(table: HoodieTable, writes: Iterable[Instant]) -> None:
         )
 
 
-def _undo(table: HoodieTable, which: Callable[[Instant], bool]) -> None:
+def _undo(table: HoodieTable, undone: set[str]) -> None:
     timeline = table.timeline()
-    undone = {one.time for one in timeline.completed() if which(one)}
     for file in list_table_files(table.storage).data_files:
         if _writers(table, file.path, file.instant) <= undone:
             table.storage.delete(file.path)

@@ -153,6 +153,7 @@ class Outgoing:
         return self.envelope.column(PARTITION_PATH)
 
     def file_ids(self) -> pa.StringArray:
+        """File ids, "" for records without a file group yet."""
         return self.envelope.column(FILE_ID)
 
 
