@@ -1,7 +1,7 @@
 """Checks the rules that involve more than one key of a scenario, and gives the reason for each problem.
 
-There is one module per part of the file. Two checks happen elsewhere: a strategy checks its own options
-when it is bound, and data is checked when it is read.
+Two checks happen elsewhere: a strategy checks its own options when it is bound, and data is checked when it
+is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from serde_lab.errors import RunError
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric
-from serde_lab.scenario.consistency import arms, batches, data, table
+from serde_lab.scenario.consistency.arms import check_arms
+from serde_lab.scenario.consistency.batches import check_batches
+from serde_lab.scenario.consistency.data_and_table import check_data, check_table
 from serde_lab.scenario.consistency.kinds_of_run import (
     check_datasets,
     check_search,
@@ -22,7 +24,7 @@ from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
 from serde_lab.scenario.sweep import tables_of
 
-_PARTS = (data, batches, table, arms)
+_PARTS = (check_data, check_batches, check_table, check_arms)
 _OF_PHASES = ("phase_cpu_s", "phase_wall_s")
 
 
@@ -30,10 +32,10 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     """Every problem, in the order of the file."""
     # the micro-batches of a stream are alike: the first stands for all
     once = scenario.model_copy(update={"stream": None})
-    found = [problem for part in _PARTS for problem in part.check(once)]
+    found = [problem for part in _PARTS for problem in part(once)]
     yield from found
     for name, alone in list(tables_of(once).items())[1:]:
-        of_it = (problem for part in _PARTS for problem in part.check(alone))
+        of_it = (problem for part in _PARTS for problem in part(alone))
         # a problem of the arms alone was found with the first table already
         yield from (within(name, problem) for problem in of_it if problem not in found)
     yield from check_datasets(scenario)

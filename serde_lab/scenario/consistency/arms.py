@@ -40,7 +40,7 @@ _FACTORS: Mapping[str, str] = {
 }
 
 
-def check(scenario: Scenario) -> Iterator[Problem]:
+def check_arms(scenario: Scenario) -> Iterator[Problem]:
     """Problems of `[[arm]]` and of `[topology]`."""
     names = [arm.name for arm in scenario.arms]
     for name, times in repeated(names):

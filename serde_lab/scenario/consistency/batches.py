@@ -16,7 +16,7 @@ _LOADS = ("bulk_insert", "insert", "upsert")
 _REPLACES = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 
 
-def check(scenario: Scenario) -> Iterator[Problem]:
+def check_batches(scenario: Scenario) -> Iterator[Problem]:
     """Problems of `[[setup]]` and `[[commit]]`."""
     yield from _not_yet(scenario)
     yield from _table_operations(scenario)
