@@ -86,7 +86,7 @@ def quoted(documents: Iterable[Path], scenarios: Collection[str] = ()) -> list[R
 
     Raises RunError for a run that is missing or damaged, UsageError for a scenario of which none is quoted.
     """
-    from serde_lab.report.render import quotations
+    from serde_lab.report.quotations import quotations
     from serde_lab.runs.directory import load_run
 
     metrics: dict[Path, dict[str, None]] = {}
@@ -165,7 +165,7 @@ def _remade(reference: Reference, documents: Sequence[Path]) -> int:
     from serde_lab.cli.console import RunProgress
     from serde_lab.lab.run_settings import RunSettings
     from serde_lab.lab.runner import resumed, run_scenario
-    from serde_lab.report.render import render_quotations
+    from serde_lab.report.quotations import render_quotations
     from serde_lab.runs.directory import load_header, load_run
 
     header = load_header(reference.run)

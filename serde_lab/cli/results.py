@@ -158,7 +158,7 @@ def report(
     Prints the path of the report. The exit status is that of `show`.
     """
     if quoted_in is not None:
-        from serde_lab.report.render import render_quotations
+        from serde_lab.report.quotations import render_quotations
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0

@@ -12,7 +12,7 @@ from serde_lab.analysis.drift import other_work
 from serde_lab.cli.references import quoted
 from serde_lab.errors import UsageError
 from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
-from serde_lab.report.render import render_quotations, requoted
+from serde_lab.report.quotations import render_quotations, requoted
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import MeasuredCell
