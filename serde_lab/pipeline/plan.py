@@ -32,13 +32,9 @@ from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.assigner_state import StateNames
 from serde_lab.table.index.bloom_lookup import base_file_seen
 from serde_lab.table.index.bucket_index import slices_by_bucket
-from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import (
-    check_keys_of_others,
-    check_rings,
-    load_hashing_metadata,
-)
+from serde_lab.table.index.consistent_hashing import HashingMetadata, load_hashing_metadata
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING, COVERS_LOGS
+from serde_lab.table.index.key_places import check_keys_of_others, check_rings
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable

@@ -20,8 +20,7 @@ from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.index.bucket_index import bucket_file_id, bucket_ids
-from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index.consistent_hashing import HashingMetadata, load_hashing_metadata
 from serde_lab.table.services.bucket_resizing import (
     ResizeRules,
     carry_out,

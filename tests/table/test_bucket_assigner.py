@@ -26,14 +26,14 @@ def test_small_files_are_filled_in_order_then_new_ones_until_they_are_full() -> 
     small = {"p": [SmallFile("a", 700), SmallFile("full", 1000), SmallFile("b", 950)]}
     assigner = BucketAssigner(SIZING, 100, small, seed="s")
     first, second = (new_file_id("s", "p", n) for n in range(2))
-    assert assigner.assign("p", 2) == [InsertRun("a", 2, False)]
+    assert assigner.assign("p", 2) == [InsertRun("a", 2)]
     # a had room for three, b for none: half a record does not fit
     assert assigner.assign("p", 12) == [
-        InsertRun("a", 1, False),
-        InsertRun(first, 10, True),
-        InsertRun(second, 1, True),
+        InsertRun("a", 1),
+        InsertRun(first, 10),
+        InsertRun(second, 1),
     ]
-    assert assigner.assign("p", 3) == [InsertRun(second, 3, True)]
+    assert assigner.assign("p", 3) == [InsertRun(second, 3)]
     assert list(assigner.new_file_ids) == [first, second]
     assert assigner.assign("p", 0) == []
 

@@ -10,12 +10,7 @@ import pytest
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.index.bucket_index import (
-    bucket_ids,
-    bucket_ids_of_integers,
-    check_buckets,
-    check_stored_rules,
-)
+from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers
 from serde_lab.table.index.index_kind import (
     CONFIG_FOLDER,
     HashingConfig,
@@ -23,6 +18,7 @@ from serde_lab.table.index.index_kind import (
     load_hashing_config,
     save_hashing_config,
 )
+from serde_lab.table.index.key_places import check_buckets, check_stored_rules
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import SMALL, PlainWriter

@@ -17,8 +17,8 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
 from serde_lab.table.files.log_file import LogTarget, LogWriter
-from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import (
+from serde_lab.table.index.consistent_hashing import (
+    HashingMetadata,
     create_initial,
     load_hashing_metadata,
     metadata_path,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
-from serde_lab.table.index.bucket_index import hash_values
+from serde_lab.table.index.bucket_index import hash_values, xxh32
 from serde_lab.table.index.consistent_hashing import (
     HASH_VALUE_MASK,
     HashingMetadata,
@@ -20,7 +20,6 @@ from serde_lab.table.index.consistent_hashing import (
     HashingRing,
     hash_texts,
     key_hashes,
-    xxh32,
 )
 
 

@@ -19,8 +19,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat
 from serde_lab.table.index.bucket_index import bucket_ids
-from serde_lab.table.index.consistent_hashing import HashingMetadata
-from serde_lab.table.index.hashing_metadata import create_initial, metadata_path
+from serde_lab.table.index.consistent_hashing import HashingMetadata, create_initial, metadata_path
 from serde_lab.table.index.index_kind import INITIAL_INSTANT
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.compaction import (

@@ -42,8 +42,7 @@ from serde_lab.records.schema import (
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.record_verbs import NEW_FILE_GROUP, STORED_FILE_GROUP, MetadataValues
 from serde_lab.table.files.file_sizing import BucketAssigner
-from serde_lab.table.index.consistent_hashing import HashingRing
-from serde_lab.table.index.hashing_metadata import create_initial
+from serde_lab.table.index.consistent_hashing import HashingRing, create_initial
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,6 @@ class InsertRun:
 
     file_id: str
     rows: int
-    is_new: bool
-    """Whether this write creates the file group; if not, the inserts join a stored one."""
 
 
 @dataclass(slots=True)
@@ -211,7 +209,8 @@ class BucketAssigner:
 
     @property
     def new_file_ids(self) -> Collection[str]:
-        """The ids of the file groups that this task created, in order of creation."""
+        """The ids of the file groups that this task created, in order of creation; inserts with any other id
+        join a stored file group."""
         return self._new.keys()
 
     def assign(self, partition_path: str, rows: int) -> list[InsertRun]:
@@ -230,7 +229,7 @@ class BucketAssigner:
             taken = min(rows, current.room)
             current.room -= taken
             rows -= taken
-            runs.append(InsertRun(current.file_id, taken, current.file_id in self._new))
+            runs.append(InsertRun(current.file_id, taken))
         return runs
 
     def assign_rows(self, paths: pa.Array | None, keys: pa.Array) -> pa.DictionaryArray:

@@ -14,10 +14,9 @@ them, are refused: their keys would silently be duplicated.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +36,7 @@ from serde_lab.table.files.base_file import (
 )
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice
 from serde_lab.table.files.key_footer import DYNAMIC_V0, BloomFilter
-from serde_lab.table.index.hashing_metadata import METADATA_FOLDER
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table import HoodieTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +90,6 @@ def read_key_footer(storage: Storage, path: str) -> KeyFooter:
 
 NOWHERE = -1
 
-_OF_BUCKETS = re.compile(r"000\d{5}-")
-"""The beginning of the file ids of buckets below 100,000; one random id in 40,000 begins like this, too."""
-
 BloomFile = tuple[str, str, str]
 """Partition path, file id, and the path of the newest base file, relative to the table."""
 
@@ -125,28 +119,6 @@ def base_file_seen(slice_: FileSlice, index: str) -> BaseFile:
             hint="compact the table first, or write it with the index that it was written with",
         )
     return slice_.base_file
-
-
-def check_no_other_index(table: HoodieTable, index: str) -> None:
-    """Raise TableError if Apache Hudi wrote the table under an index whose keys `index` would not find.
-
-    It stores no index, but the bucket index shows in the names of file groups, consistent hashing in its
-    rings. Both put new keys into logs, where other indexes do not look, and go by the hash alone.
-    """
-    name, hint = table.config.name, "hoodie.index.type must be what the table was written with"
-    slices = table.view().latest_file_slices()
-    if slices and all(_OF_BUCKETS.match(slice_.file_id) for slice_ in slices):
-        raise TableError(
-            f"table {name} was written under the bucket index, as file group {slices[0].file_id!r} shows, and"
-            f" not under {index}",
-            hint=hint,
-        )
-    if table.storage.list_files(METADATA_FOLDER):
-        raise TableError(
-            f"table {name} was written under the bucket index with the engine CONSISTENT_HASHING, as its"
-            f" rings show, and not under {index}",
-            hint=hint,
-        )
 
 
 def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
@@ -206,17 +178,20 @@ class BloomLookup:
         """The indexes into `files` of those that may hold some of the keys, by ranges and filters alone."""
         found: list[int] = []
         for path, rows in rows_by_value(partition_paths):
-            files = self._by_partition.get(path, [])
-            footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
             of_path = keys.take(pa.array(rows))
-            ordered = _Ordered(of_path, [footer for _, footer in footers])
-            for number, footer in footers:
-                places = ordered.spanned(footer)
-                if len(places) and footer.bloom is not None:
-                    places = places[footer.bloom.may_contain(of_path.take(pa.array(places)))]
-                if len(places):
+            for number, footer, places in self._spanned(of_path, self._by_partition.get(path, [])):
+                if len(_not_ruled_out(footer, of_path, places)):
                     found.append(number)
         return found
+
+    def _spanned(
+        self, keys: pa.Array, files: Sequence[int]
+    ) -> Iterator[tuple[int, KeyFooter, npt.NDArray[np.int64]]]:
+        """Each of `files` with its footer, and the positions of the keys within its range."""
+        footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
+        ordered = _Ordered(keys, [footer for _, footer in footers])
+        for number, footer in footers:
+            yield number, footer, ordered.spanned(footer)
 
     def _find(
         self,
@@ -226,15 +201,11 @@ class BloomLookup:
         found: npt.NDArray[np.int64],
     ) -> None:
         """Look up `keys`, whose positions in the batch are `rows`, in `files`; sets `found`."""
-        footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
-        ordered = _Ordered(keys, [footer for _, footer in footers])
-        for number, footer in footers:
-            places = ordered.spanned(footer)
+        for number, footer, places in self._spanned(keys, files):
             self.counts.in_range += len(places)
             if self._is_global:
                 places = places[found[rows[places]] == NOWHERE]
-            if len(places) and footer.bloom is not None:
-                places = places[footer.bloom.may_contain(keys.take(pa.array(places)))]
+            places = _not_ruled_out(footer, keys, places)
             if not len(places):
                 continue
             self.counts.candidates += len(places)
@@ -255,6 +226,15 @@ class BloomLookup:
             stored = batch.column(0).cast(pa.string())
             held |= pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
         return held
+
+
+def _not_ruled_out(
+    footer: KeyFooter, keys: pa.Array, places: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Those of the positions `places` at whose keys the footer's filter says nothing against the file."""
+    if not len(places) or footer.bloom is None:
+        return places
+    return places[footer.bloom.may_contain(keys.take(pa.array(places)))]
 
 
 def stored_twice(key: str) -> DataError:

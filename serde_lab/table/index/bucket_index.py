@@ -1,35 +1,30 @@
-"""The simple bucket index: the bucket of each record key, the file ids of buckets, and a check of both.
+"""The simple bucket index: the bucket of each record key and the file ids of buckets; and xxHash32, which
+consistent hashing uses instead.
 
-The hash equals Hudi's, bit for bit: a wrong one would silently duplicate keys. Source:
+The hashes equal Hudi's, bit for bit: a wrong one would silently duplicate keys. Source:
 org.apache.hudi.index.bucket.BucketIdentifier and KeyGenUtils#extractRecordKeysByFields of Hudi 1.1 and later.
 
-String hashes come from prefix sums, so that a substring costs as little as a whole string: with c(q) the code
-unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
-
-Hudi stores neither the index nor the number of buckets, and a key that is looked up in the wrong bucket is
-silently duplicated. So `check_buckets` compares the table's file groups with what a write asks for.
+Java's string hashes come from prefix sums, so that a substring costs as little as a whole string: with c(q)
+the code unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import StringBytes
+from serde_lab.records.buffers import StringBytes, rotate_left
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
-from serde_lab.records.schema import RECORD_KEY
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
-from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config
-from serde_lab.table.table import HoodieTable
 
 _COLON, _COMMA = ord(":"), ord(",")
 _INT_MAX = 0x7FFFFFFF
@@ -297,9 +292,6 @@ def _without_placeholders(
     return hashes
 
 
-_FILES = 4
-
-
 def slices_by_bucket(
     slices: Iterable[FileSlice], config: TableConfig
 ) -> dict[tuple[str, int], FileSlice]:
@@ -320,80 +312,59 @@ def slices_by_bucket(
     return found
 
 
-def check_buckets(
-    table: HoodieTable, bucket_count: int, hash_fields: Sequence[str], expressions: str = ""
-) -> None:
-    """Check the latest file groups, and keys of some of them, against `bucket_count` or, in their partitions,
-    `expressions`; check both against the rules that Hudi stores, if any.
-
-    Raises TableError naming the file group that does not fit.
-    """
-    config = table.config
-    check_stored_rules(table, bucket_count, expressions)
-    index = IndexKind(BUCKET, bucket_count=bucket_count, bucket_expressions=expressions)
-    seen: set[tuple[str, int]] = set()
-    slices = table.view().latest_file_slices()
-    for found in slices:
-        try:
-            bucket = bucket_of_file_id(found.file_id)
-        except TableError as exc:
-            raise TableError(
-                f"table {config.name} was written under another index than the bucket index:"
-                f" {exc.message}",
-                hint="hoodie.index.type must be what the table was written with",
-            ) from exc
-        count = index.buckets_of(found.partition_path) or bucket_count
-        if bucket >= count or (found.partition_path, bucket) in seen:
-            raise TableError(
-                f"table {config.name} has a file group {found.file_id!r} in {found.partition_path!r},"
-                f" which is not one of {count} buckets",
-                hint="hoodie.bucket.index.num.buckets must be what the table was written with",
-            )
-        seen.add((found.partition_path, bucket))
-    # the largest files: a wrong number of buckets moves half of their keys or more, so many keys soon show it
-    bases = sorted((s for s in slices if s.base_file is not None), key=lambda s: s.base_bytes)
-    for found in bases[-_FILES:]:
-        count = index.buckets_of(found.partition_path) or bucket_count
-        _check_keys(table, found, count, hash_fields)
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint32(prime) for prime in (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+)
+_STRIPE = 16
 
 
-def check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
-    """Raise TableError if Hudi stored other rules, which it follows, whatever a write asks for."""
-
-    def begun() -> Iterator[str]:
-        # a generator, so that the timeline is listed only if there are rules
-        yield from (instant.time for instant in table.timeline().pending())
-
-    stored = load_hashing_config(table.storage, begun())
-    if stored is None:
-        if expressions:
-            raise TableError(
-                f"table {table.config.name} has the same number of buckets in each partition, and"
-                f" hoodie.bucket.index.partition.expressions is {expressions!r}"
-            )
-    elif (stored.default_buckets, stored.expressions) != (bucket_count, expressions):
-        raise TableError(
-            f"table {table.config.name} has {stored.default_buckets} buckets, and in some partitions"
-            f" what {stored.expressions!r} says",
-            hint="hoodie.bucket.index.num.buckets and .partition.expressions must be the same",
-        )
+def xxh32(strings: pa.Array | pa.ChunkedArray, seed: int = 0) -> npt.NDArray[np.uint32]:
+    """xxHash32 of the UTF-8 bytes of each string, shape (n,)."""
+    data = StringBytes.of(strings)
+    hashes = np.zeros(len(data), np.uint32)
+    lengths = data.lengths
+    order = np.argsort(lengths, kind="stable")
+    edges = [0, *(np.flatnonzero(np.diff(lengths[order])) + 1).tolist(), len(order)]
+    for first, last in pairwise(edges):
+        places = order[first:last]
+        if not len(places):
+            continue
+        length = int(lengths[places[0]])
+        starts = data.offsets[:-1][places]
+        matrix = data.data[starts[:, None] + np.arange(length)]
+        hashes[places] = _of_equal_length(matrix, seed)
+    return hashes
 
 
-def _check_keys(
-    table: HoodieTable, found: FileSlice, bucket_count: int, hash_fields: Sequence[str]
-) -> None:
-    """Each of the first keys of a base file must hash to the file's own bucket."""
-    assert found.base_file is not None
-    batch = next(BaseFileReader(table.storage, found.base_file.path).batches([RECORD_KEY]), None)
-    if batch is None:
-        return
-    keys = batch.column(0)
-    fields = table.config.record_key_fields
-    place = table.storage.describe(found.base_file.path)
-    wrong = bucket_ids(keys, fields, hash_fields, bucket_count) != bucket_of_file_id(found.file_id)
-    if wrong.any():
-        raise TableError(
-            f"{place}: holds the record key {keys[int(wrong.argmax())].as_py()!r}, which of"
-            f" {bucket_count} buckets belongs to another",
-            hint="hoodie.bucket.index.num.buckets and .hash.field must be what the table was written with",
-        )
+def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.uint32]:
+    """The hashes of strings of equal length, which are the rows of `matrix`."""
+    count, length = matrix.shape
+    whole = length // 4 * 4
+    words: npt.NDArray[np.uint32] = np.ascontiguousarray(matrix[:, :whole]).view(np.dtype("<u4"))
+    done = 0
+    start = np.uint32(seed)
+    with np.errstate(over="ignore"):
+        if length >= _STRIPE:
+            done = length // _STRIPE * _STRIPE
+            stripes = words[:, : done // 4].reshape(count, -1, 4) * _P2
+            first = [start + _P1 + _P2, start + _P2, start, start - _P1]
+            lanes = np.tile(np.array(first, np.uint32), (count, 1))
+            for number in range(done // _STRIPE):
+                lanes += stripes[:, number]
+                lanes = rotate_left(lanes, 13) * _P1
+            hashes = np.zeros(count, np.uint32)
+            for lane, by in enumerate((1, 7, 12, 18)):
+                hashes += rotate_left(lanes[:, lane], by)
+        else:
+            hashes = np.full(count, start + _P5, np.uint32)
+        hashes += np.uint32(length)
+        for word in range(done // 4, whole // 4):
+            hashes = rotate_left(hashes + words[:, word] * _P3, 17) * _P4
+        for byte in range(whole, length):
+            hashes = rotate_left(hashes + matrix[:, byte].astype(np.uint32) * _P5, 11) * _P1
+        hashes ^= hashes >> np.uint32(15)
+        hashes *= _P2
+        hashes ^= hashes >> np.uint32(13)
+        hashes *= _P3
+        hashes ^= hashes >> np.uint32(16)
+    return hashes

@@ -1,11 +1,17 @@
 """Consistent hashing: a ring of hash ranges for each partition, each range one file group.
 
-A ring looks up the node, and so the file group, of a record key; nodes can be split and merged. Rings are
-stored as Hudi's JSON. Source: org.apache.hudi.common.model.HoodieConsistentHashingMetadata and
-ConsistentHashingNode, org.apache.hudi.index.bucket.ConsistentBucketIdentifier.
+A ring looks up the node, and so the file group, of a record key; nodes can be split and merged. A node's
+value is the upper end of its range, inclusive; hashes above the last node belong to the first. The hash is
+xxHash32 with seed 0, without its highest bit, of the index fields' values, concatenated. Source:
+org.apache.hudi.common.model.HoodieConsistentHashingMetadata and ConsistentHashingNode,
+org.apache.hudi.index.bucket.ConsistentBucketIdentifier.
 
-A node's value is the upper end of its range, inclusive; hashes above the last node belong to the first. The
-hash is xxHash32 with seed 0, without its highest bit, of the index fields' values, concatenated.
+Rings are stored as Hudi's JSON: a partition has `<instant>.hashing_meta` and `<instant>.commit` files in
+`.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`. A clustering writes its ring before it
+completes; the ring is in force once it has completed. The instant on the timeline shows that, or the
+`.commit` file, which stays when the instant is archived. A partition keeps its ring when it has no rows any
+more: a write that began a new ring would use file ids that the clustering has replaced, and readers ignore
+those. Source: org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import json
 import re
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -26,10 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import StringBytes, rotate_left
 from serde_lab.records.keys import EMPTY_KEY, NULL_KEY
-from serde_lab.table.index.bucket_index import hash_values
-from serde_lab.table.index.index_kind import INITIAL_INSTANT
+from serde_lab.table.index.bucket_index import hash_values, xxh32
+from serde_lab.table.index.index_kind import CONFIG_FOLDER, CONFIG_SUFFIX, INITIAL_INSTANT
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
 
 HASH_VALUE_MASK = 0x7FFFFFFF
 
@@ -197,20 +204,20 @@ class HashingRing:
         return (*gone, HashingNode(self.nodes[numbers[-1]].value, prefix, "REPLACE"))
 
 
-def key_hashes(
-    record_keys: pa.Array | pa.ChunkedArray, key_fields: Sequence[str], hash_fields: Sequence[str]
-) -> npt.NDArray[np.uint32]:
-    """The hash value of each record key on the ring, shape (n,)."""
-    hashes = xxh32(hash_texts(record_keys, key_fields, hash_fields))
-    return hashes & np.uint32(HASH_VALUE_MASK)
-
-
 def _range_uuid(partition_path: str, start: int, end: int) -> str:
     """java.util.UUID#nameUUIDFromBytes of both ends of the range and the path."""
     digest = hashlib.md5(
         struct.pack(">qq", start, end) + partition_path.encode(), usedforsecurity=False
     ).digest()
     return str(uuid.UUID(bytes=digest, version=3))
+
+
+def key_hashes(
+    record_keys: pa.Array | pa.ChunkedArray, key_fields: Sequence[str], hash_fields: Sequence[str]
+) -> npt.NDArray[np.uint32]:
+    """The hash value of each record key on the ring, shape (n,)."""
+    hashes = xxh32(hash_texts(record_keys, key_fields, hash_fields))
+    return hashes & np.uint32(HASH_VALUE_MASK)
 
 
 def hash_texts(
@@ -258,59 +265,120 @@ def _plain(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(values, EMPTY_KEY), "", values)
 
 
-_P1, _P2, _P3, _P4, _P5 = (
-    np.uint32(prime) for prime in (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-)
-_STRIPE = 16
+METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+SUFFIX, COMMIT_SUFFIX = ".hashing_meta", ".commit"
 
 
-def xxh32(strings: pa.Array | pa.ChunkedArray, seed: int = 0) -> npt.NDArray[np.uint32]:
-    """The hash of the UTF-8 bytes of each string, shape (n,)."""
-    data = StringBytes.of(strings)
-    hashes = np.zeros(len(data), np.uint32)
-    lengths = data.lengths
-    order = np.argsort(lengths, kind="stable")
-    edges = [0, *(np.flatnonzero(np.diff(lengths[order])) + 1).tolist(), len(order)]
-    for first, last in pairwise(edges):
-        places = order[first:last]
-        if not len(places):
+def load_hashing_metadata(
+    table: HoodieTable, partitions: Iterable[str] | None = None
+) -> dict[str, HashingMetadata]:
+    """The ring in force of each of `partitions` that has one; by default of every partition, with or
+    without rows. Raises TableError for a file that does not hold a ring."""
+    instants = table.timeline().instants()
+    done = {i.time for i in instants if i.is_completed and i.is_write}
+    begun = {i.time for i in instants if not i.is_completed}
+    if partitions is None:
+        stored = _stored_names(table.storage)
+    else:
+        folders = {path: table.storage.list_folder(_folder(path))[1] for path in partitions}
+        stored = {path: {file.name for file in files} for path, files in folders.items()}
+    found = {}
+    for partition, names in stored.items():
+        metadata = _in_force(table, partition, names, done, begun)
+        if metadata is not None:
+            found[partition] = metadata
+    return found
+
+
+def create_initial(storage: Storage, partition_path: str, bucket_count: int) -> HashingMetadata:
+    """Write the first ring of a partition if it has none; all writers would write the same ring. Raises
+    TableError if there is one with another number of buckets."""
+    metadata = HashingMetadata.initial(partition_path, bucket_count)
+    path = metadata_path(partition_path, metadata.instant)
+    if storage.put_new(path, metadata.to_bytes()):
+        return metadata
+    stored = HashingMetadata.from_bytes(storage.get(path), storage.describe(path))
+    if len(stored.nodes) != bucket_count:
+        raise TableError(
+            f"{storage.describe(path)}: the partition began with {len(stored.nodes)} buckets, and this"
+            f" write begins it with {bucket_count}"
+        )
+    return stored
+
+
+def save_hashing_metadata(storage: Storage, metadata: HashingMetadata) -> None:
+    """Write a ring of a pending clustering; a second attempt writes the same."""
+    storage.replace(metadata_path(metadata.partition_path, metadata.instant), metadata.to_bytes())
+
+
+def confirm_hashing_metadata(storage: Storage, instants: Collection[str]) -> None:
+    """Record that the clusterings of these instants, of those that made rings, have completed."""
+    for partition, names in _stored_names(storage).items():
+        for instant in instants:
+            if f"{instant}{SUFFIX}" in names and f"{instant}{COMMIT_SUFFIX}" not in names:
+                storage.put_new(f"{_folder(partition)}/{instant}{COMMIT_SUFFIX}")
+
+
+def delete_index_files(storage: Storage, instant: str) -> None:
+    """Remove the rings and bucket rules of an instant that is rolled back."""
+    for file in storage.list_files(METADATA_FOLDER):
+        if file.name == f"{instant}{SUFFIX}":
+            storage.delete(file.path)
+    for file in storage.list_folder(CONFIG_FOLDER)[1]:
+        if file.name == f"{instant}{CONFIG_SUFFIX}":
+            storage.delete(file.path)
+
+
+def metadata_path(partition_path: str, instant: str) -> str:
+    """The path of a ring's file, relative to the table."""
+    return f"{_folder(partition_path)}/{instant}{SUFFIX}"
+
+
+def _folder(partition_path: str) -> str:
+    return f"{METADATA_FOLDER}/{partition_path}" if partition_path else METADATA_FOLDER
+
+
+def _stored_names(storage: Storage) -> dict[str, set[str]]:
+    """Names of the ring files of each partition that has any."""
+    found: dict[str, set[str]] = {}
+    for file in storage.list_files(METADATA_FOLDER):
+        partition = file.folder.removeprefix(METADATA_FOLDER).removeprefix("/")
+        found.setdefault(partition, set()).add(file.name)
+    return found
+
+
+def _in_force(
+    table: HoodieTable, partition: str, names: Collection[str], done: set[str], begun: set[str]
+) -> HashingMetadata | None:
+    storage = table.storage
+    rings = sorted(n.removesuffix(SUFFIX) for n in names if _is(n, SUFFIX))
+    confirmed = {n.removesuffix(COMMIT_SUFFIX) for n in names if _is(n, COMMIT_SUFFIX)}
+    for number in reversed(range(len(rings))):
+        if rings[number] in begun:
             continue
-        length = int(lengths[places[0]])
-        starts = data.offsets[:-1][places]
-        matrix = data.data[starts[:, None] + np.arange(length)]
-        hashes[places] = _of_equal_length(matrix, seed)
-    return hashes
+        metadata = _read(storage, partition, rings[number])
+        if rings[number] == INITIAL_INSTANT or rings[number] in confirmed | done:
+            return metadata
+        # its instant was archived before its completion was recorded: data in its own file groups proves it
+        former = _read(storage, partition, rings[number - 1]) if number else None
+        if _has_data(table, metadata, former):
+            return metadata
+    return None
 
 
-def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.uint32]:
-    """The hashes of strings of equal length, which are the rows of `matrix`."""
-    count, length = matrix.shape
-    whole = length // 4 * 4
-    words: npt.NDArray[np.uint32] = np.ascontiguousarray(matrix[:, :whole]).view(np.dtype("<u4"))
-    done = 0
-    start = np.uint32(seed)
-    with np.errstate(over="ignore"):
-        if length >= _STRIPE:
-            done = length // _STRIPE * _STRIPE
-            stripes = words[:, : done // 4].reshape(count, -1, 4) * _P2
-            first = [start + _P1 + _P2, start + _P2, start, start - _P1]
-            lanes = np.tile(np.array(first, np.uint32), (count, 1))
-            for number in range(done // _STRIPE):
-                lanes += stripes[:, number]
-                lanes = rotate_left(lanes, 13) * _P1
-            hashes = np.zeros(count, np.uint32)
-            for lane, by in enumerate((1, 7, 12, 18)):
-                hashes += rotate_left(lanes[:, lane], by)
-        else:
-            hashes = np.full(count, start + _P5, np.uint32)
-        hashes += np.uint32(length)
-        for word in range(done // 4, whole // 4):
-            hashes = rotate_left(hashes + words[:, word] * _P3, 17) * _P4
-        for byte in range(whole, length):
-            hashes = rotate_left(hashes + matrix[:, byte].astype(np.uint32) * _P5, 11) * _P1
-        hashes ^= hashes >> np.uint32(15)
-        hashes *= _P2
-        hashes ^= hashes >> np.uint32(13)
-        hashes *= _P3
-        hashes ^= hashes >> np.uint32(16)
-    return hashes
+def _read(storage: Storage, partition: str, instant: str) -> HashingMetadata:
+    path = metadata_path(partition, instant)
+    return HashingMetadata.from_bytes(storage.get(path), storage.describe(path))
+
+
+def _has_data(
+    table: HoodieTable, metadata: HashingMetadata, former: HashingMetadata | None
+) -> bool:
+    own = {node.file_id for node in metadata.nodes}
+    own -= {node.file_id for node in former.nodes} if former is not None else set()
+    slices = table.view().latest_file_slices(metadata.partition_path)
+    return any(slice_.file_id in own for slice_ in slices)
+
+
+def _is(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and not name.startswith(".")

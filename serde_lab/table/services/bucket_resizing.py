@@ -27,15 +27,17 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
-from serde_lab.table.index.hashing_metadata import (
-    check_keys_of_others,
+from serde_lab.table.index.consistent_hashing import (
+    HashingMetadata,
+    HashingNode,
+    HashingRing,
     confirm_hashing_metadata,
     delete_index_files,
     load_hashing_metadata,
     save_hashing_metadata,
 )
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
+from serde_lab.table.index.key_places import check_keys_of_others
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.services.replacing import REPLACE_COMMIT, requested_content
 from serde_lab.table.storage.data_files import delete_markers

@@ -21,7 +21,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.files.parquet import BaseFileFormat
-from serde_lab.table.index.hashing_metadata import check_keys_of_others
+from serde_lab.table.index.key_places import check_keys_of_others
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage

@@ -30,7 +30,7 @@ from serde_lab.table.files.file_system_view import (
     list_table_files,
 )
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
-from serde_lab.table.index.hashing_metadata import delete_index_files
+from serde_lab.table.index.consistent_hashing import delete_index_files
 from serde_lab.table.services.cleaning import Cleaned, finish_pending_cleans
 from serde_lab.table.storage.data_files import (
     BaseFileName,

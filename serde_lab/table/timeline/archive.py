@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.files.file_system_view import TableFiles, list_table_files, visibility_of
-from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
+from serde_lab.table.index.consistent_hashing import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints, last_batches_at

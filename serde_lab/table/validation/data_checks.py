@@ -38,7 +38,7 @@ from serde_lab.table.files.log_block import (
     decode_parquet,
     parse_blocks,
 )
-from serde_lab.table.index.hashing_metadata import stray_keys
+from serde_lab.table.index.key_places import stray_keys
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.validation.finding import Kind, TableFinding

@@ -20,8 +20,7 @@ from serde_lab.table.files.file_system_view import (
     list_table_files,
     visibility_of,
 )
-from serde_lab.table.index.consistent_hashing import HashingRing
-from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index.consistent_hashing import HashingRing, load_hashing_metadata
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import is_cut, parse_properties
 from serde_lab.table.storage.storage import Storage
