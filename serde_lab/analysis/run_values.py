@@ -283,7 +283,7 @@ class RunValues:
         whole = str((self.content.get("topology") or {}).get("name", "bucket"))
         own = {
             str(one.get("name")): str(one["topology"].get("name", whole))
-            for one in scenario_arms(self.run)
+            for one in self.content.get("arm", ())
             if one.get("topology")
         }
         return tuple((own.get(arm.name, whole), arm) for arm in self.strategy_arms)
@@ -301,16 +301,14 @@ class RunValues:
 
 def run_values(run: Run) -> RunValues:
     summary, derived = summary_of(run)
-    scenario = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
+    content = run.header.scenario_content
+    scenario = {str(entry.get("name", "")): entry for entry in content.get("arm", ())}
     entries = {entry.arm: entry for entry in run.header.arms}
     arms = tuple(
         _arm(run, arm, derived.rounds[arm["arm"]], scenario, entries[arm["arm"]])
         for arm in summary["arms"]
     )
-    content = run.header.scenario_content
     named = content.get("reference")
-    measure = content.get("measure")
-    exchange = str(measure.get("exchange", "") if isinstance(measure, Mapping) else "")
     return RunValues(
         run=run,
         summary=summary,
@@ -318,17 +316,10 @@ def run_values(run: Run) -> RunValues:
         reference=next((arm for arm in arms if arm.name == named), None),
         drift=moved_rounds(calibration_rounds(run)),
         calibration=calibration_rounds(run, warmup=True),
-        exchange=exchange or "spark",
-        local=_is_local(run),
+        exchange=run.header.exchange,
+        local=bool(run.header.settings.get("local_mode", True)),
         derived=derived,
     )
-
-
-def scenario_arms(run: Run) -> tuple[Mapping[str, Any], ...]:
-    """The scenario's own `[[arm]]` tables."""
-    content = run.header.scenario_content
-    arms = content.get("arm") or content.get("arms") or ()
-    return tuple(arm for arm in arms if isinstance(arm, Mapping))
 
 
 def _arm(
@@ -353,18 +344,9 @@ def _arm(
         summary=summary,
         rounds=rounds,
         cold=dict(sorted(cold.items())),
-        changes=str(stated.get("changes") or (entry.model_extra or {}).get("changes") or ""),
+        changes=str(stated.get("changes") or ""),
         note=str(stated.get("note") or ""),
         merging=scenario.get(entry.of_scenario, {}).get("merging") or {},
         prediction=entry.prediction,
         column_bytes=entry.column_bytes,
     )
-
-
-def _is_local(run: Run) -> bool:
-    local_mode = run.header.settings.get("local_mode")
-    if isinstance(local_mode, bool):
-        return local_mode
-    places = (run.header.spark_conf.get("spark.master"), run.header.environment.get("master"))
-    named = next((str(place) for place in places if place), "")
-    return not named or named.startswith("local")

@@ -219,7 +219,7 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
     if content.get("stream"):
         return []  # `streams` has the micro-batches, of which there may be thousands
     operations = [case["name"] for case in _cases(run)] or [
-        one.get("operation") for one in content.get("commit", content.get("commits", []))
+        one.get("operation") for one in content.get("commit", ())
     ]
     # commits are numbered over all tables, if there are several
     tables = run.header.settings.get("tables") or {}

@@ -114,6 +114,11 @@ class RunHeader(BaseModel):
         return environment
 
     @property
+    def exchange(self) -> str:
+        """The scenario's `measure.exchange`."""
+        return str((self.scenario_content.get("measure") or {}).get("exchange") or "spark")
+
+    @property
     def arms_of_scenario(self) -> tuple[str, ...]:
         """The names of the scenario's own arms that the run has; a search adds others."""
         known = {arm.get("name") for arm in self.scenario_content.get("arm", ())}

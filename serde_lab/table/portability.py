@@ -65,8 +65,7 @@ def unreadable_by_rust(config: TableConfig) -> str:
 def warn_of_kind(config: TableConfig, stacklevel: int) -> None:
     """Warn of settings of the table that some reader does not support."""
     for fields, why in [*_of_rust(config), *_of_java(config)]:
-        named = f"field{'' if len(fields) == 1 else 's'} {', '.join(fields)}"
-        warnings.warn(f"{named}: {why}", PortabilityWarning, stacklevel=stacklevel + 1)
+        _warn(fields, why, stacklevel + 1, kind="field")
 
 
 def _of_rust(config: TableConfig) -> Iterator[tuple[Sequence[str], str]]:
@@ -117,9 +116,9 @@ def warn_of_null_elements(columns: Iterable[str], stacklevel: int) -> None:
     _warn(sorted(columns), NULL_ELEMENTS, stacklevel + 1)
 
 
-def _warn(columns: Sequence[str], why: str, stacklevel: int) -> None:
-    if columns:
-        named = f"column{'' if len(columns) == 1 else 's'} {', '.join(columns)}"
+def _warn(names: Sequence[str], why: str, stacklevel: int, kind: str = "column") -> None:
+    if names:
+        named = f"{kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
         warnings.warn(f"{named}: {why}", PortabilityWarning, stacklevel=stacklevel + 1)
 
 

@@ -437,10 +437,9 @@ def test_options_of_the_pipeline_are_factors_of_their_own(
 ) -> None:
     other = made_up.ARROW
     options = {**other.options, option: value}
-    stated = {"changes": factor.partition(":")[0]}
-    page = page_of(
-        tmp_path, (other, replace(other, name="arrow_other", options=options, extra=stated))
-    )
+    stated = {"name": "arrow_other", "changes": factor.partition(":")[0]}
+    arms = (other, replace(other, name="arrow_other", options=options))
+    page = page_of(tmp_path, arms, scenario={"arm": [{"name": "arrow"}, stated]})
     (step,) = table(page, "ladder-steps").rows
     assert step[1].text == factor.partition(":")[0]
     figure = next(one for one in page.figures() if one.name == "ladder")
@@ -460,9 +459,11 @@ def test_a_step_of_several_factors_has_no_single_cause(tmp_path: Path) -> None:
 
 
 def test_a_scenario_that_names_another_factor_is_contradicted(tmp_path: Path) -> None:
-    lying = replace(made_up.INTERNAL_1000, extra={"changes": "execution"})
+    lying = {"name": "internal_row_1000", "changes": "execution"}
     page = page_of(
-        tmp_path, (made_up.INTERNAL_BATCH, lying), scenario={"reference": "internal_row"}
+        tmp_path,
+        (made_up.INTERNAL_BATCH, made_up.INTERNAL_1000),
+        scenario={"reference": "internal_row", "arm": [{"name": "internal_row"}, lying]},
     )
     lead = next(b for b in section(page, "ladder").blocks if isinstance(b, Sentence))
     assert "The scenario says that `internal_row_1000` changes 'execution'" in lead.text

@@ -8,7 +8,6 @@ from typing import Any
 from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
-from serde_lab.measure.metrics import OF_READS
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import (
@@ -151,37 +150,34 @@ def _outside(facts: RunValues) -> Table | None:
     return Table("outside", caption, columns, tuple(rows), folded="What the clock leaves out")
 
 
-_OF_READS = {
-    "first_row_s": Column(
+_OF_READS = (
+    Column(
         "first_row_s",
         "first row",
         unit="s",
         about="from the call to the first row, in a read of its own",
     ),
-    "read_while_writing_s": Column(
+    Column(
         "read_while_writing_s",
         "while writing",
         unit="s",
         about="the same read while another process commits to the table, median of three",
     ),
-    "commits_meanwhile": Column(
-        "commits_meanwhile", "commits meanwhile", about="commits completed during those reads"
-    ),
-}
+    Column("commits_meanwhile", "commits meanwhile", about="commits completed during those reads"),
+)
+"""Columns of metrics that only reads have."""
 
 
-def _of_read(name: str, value: float | None) -> Cell:
-    if value is None:
-        return MISSING
-    return _figure("count" if name == "commits_meanwhile" else "seconds", value)
+def _of_read(column: Column, value: float | None) -> Cell:
+    return MISSING if value is None else _figure("seconds" if column.unit else "count", value)
 
 
 def _commits(facts: RunValues) -> Table | None:
     """A table of the timed commits, if a cell has several; reads have columns of their own."""
     of_reads = [
-        name
-        for name in OF_READS
-        if any(name in commit for arm in facts.timed for commit in arm.summary["commits"])
+        column
+        for column in _OF_READS
+        if any(column.key in commit for arm in facts.timed for commit in arm.summary["commits"])
     ]
     rows = tuple(
         (
@@ -195,7 +191,7 @@ def _commits(facts: RunValues) -> Table | None:
             Cell(rounded_text("count", commit["rows"]), commit["rows"]),
             _figure("seconds", commit["seconds"]["median"]),
             _figure("seconds", commit["serde_cpu_s"]),
-            *(_of_read(name, commit.get(name)) for name in of_reads),
+            *(_of_read(column, commit.get(column.key)) for column in of_reads),
         )
         for arm in facts.timed
         for commit in arm.summary["commits"]
@@ -210,7 +206,7 @@ def _commits(facts: RunValues) -> Table | None:
         Column("rows", "rows"),
         Column("seconds", "seconds"),
         Column("serde_cpu_s", "SerDe CPU", unit="s"),
-        *(_OF_READS[name] for name in of_reads),
+        *of_reads,
     )
     caption = "Each timed commit, medians over measured rounds"
     return Table("commits", caption, columns, rows, folded="Each timed commit by itself")

@@ -299,7 +299,7 @@ def older_instruments(header: RunHeader, metrics: Iterable[str] = _NAMES) -> tup
     measured = header.code_version.get("instruments")
     if not measured:
         return (UNKNOWN,)
-    today = _today(str((header.scenario_content.get("measure") or {}).get("exchange") or "spark"))
+    today = _today(header.exchange)
     changed = (name for one in metrics for name in differing_instruments(measured, today, one))
     return tuple(dict.fromkeys(changed))
 
