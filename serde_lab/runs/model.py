@@ -42,10 +42,8 @@ class ArmEntry(BaseModel):
     """The author's predicted cost of a record with this strategy (`serde.prediction`); None for controls."""
     column_bytes: dict[str, float] | None = None
     """Frame bytes per record of each column, measured by leaving it out; None if that is impossible."""
-
     swept: dict[str, Any] | None = None
     """The scenario's arm and the value of its sweep; None if nothing is swept."""
-
     candidate: dict[str, Any] | None = None
     """What this arm tries in a search: the name of its `start`, its own `name`, `factor` and `settings`."""
 
@@ -291,11 +289,8 @@ def read_samples(
                 raise ValueError(f"unknown event {event!r}")
         except KeyError as exc:
             key = exc.args[0]
-            problem = (
-                f"key {key!r} is missing"
-                if key not in line.values()
-                else (f"cell {key!r} has not begun")
-            )
+            is_cell = key in line.values()
+            problem = f"cell {key!r} has not begun" if is_cell else f"key {key!r} is missing"
             raise RunError(f"{file}, line {number}: {problem}") from exc
         except (TypeError, ValueError, OverflowError) as exc:
             raise RunError(f"{file}, line {number}: {exc}") from exc
