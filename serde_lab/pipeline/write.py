@@ -1,15 +1,15 @@
 """Runs one write on the driver: opens or creates the table, plans, runs the exchange, commits.
 
-The order of these steps keeps concurrent readers safe. Several batches may be written under one instant, as
-in RFC-24, where an instant may span several checkpoints: each batch sees the files of the earlier ones, which
-no reader sees yet, and the commit names the files that remain after the last batch. The batches come in one
-call (`commit`), or one by one, each of them durable when the call returns (`store_batch`).
+The order of these steps keeps concurrent readers safe. `commit` writes one batch under an instant of its own.
+`store_batch` writes one of several under an instant that they share, as in RFC-24, where an instant may span
+several checkpoints: each batch is durable when the call returns and sees the files of the earlier ones, which
+no reader sees yet. The commit names the files that remain after the last batch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ from serde_lab.pipeline.commit.table_services import (
     drop_metadata_table_now,
     serve,
 )
-from serde_lab.pipeline.exchange.in_process import Exchange, summed
+from serde_lab.pipeline.exchange.in_process import Exchange
 from serde_lab.pipeline.handles.handle import summed_stat
 from serde_lab.pipeline.options.write import WriteOptions, check_records
 from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
@@ -171,12 +171,11 @@ class PreparedWrite:
                 check_unchanged(self.coordinator.table, self.schema, self.options)
             yield
 
-    def commit(self, *exchanges: Exchange, timeline: TaskTimeline | None = None) -> Commit:
-        """Take the write from requested to completed; several exchanges are batches of one instant.
+    def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit:
+        """Take the write from requested to completed.
 
-        The batches are written in order. A write that fails while the driver is alive is rolled back at
-        once, also if a warning is turned into an error (`warnings.simplefilter("error",
-        PortabilityWarning)`).
+        A write that fails while the driver is alive is rolled back at once, also if a warning is turned into
+        an error (`warnings.simplefilter("error", PortabilityWarning)`).
 
         `timeline`, if given, collects the driver's own phases.
         """
@@ -186,8 +185,8 @@ class PreparedWrite:
             try:
                 with clock.phase("begin"):
                     instant = coordinator.begin(options.operation, options.operation.replaces)
-                stats = self._write_batches(instant, exchanges, clock)
-                self._warn_of_null_elements(exchanges)
+                stats = self._write_batch(instant, exchange, clock)
+                self._warn_of_null_elements(exchange)
                 with clock.phase("commit"):
                     done = coordinator.complete(
                         instant,
@@ -195,9 +194,9 @@ class PreparedWrite:
                         stats,
                         self.avro,
                         lambda: self._replaced(stats),
-                        self._stated(instant, len(exchanges) - 1),
+                        self._stated(instant, 0),
                     )
-                    self._settle(instant, len(exchanges) - 1)
+                    self._settle(instant, 0)
                     return done
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it
@@ -220,21 +219,25 @@ class PreparedWrite:
         """
         clock = timeline or TaskTimeline("driver")
         coordinator, options = self.coordinator, self.options
-        check_spanning(options)
+        if options.operation not in SPANNING:
+            raise OptionError(
+                f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
+                f" batches takes {', '.join(SPANNING)}"
+            )
         with self.hold("" if shared is None else shared.instant.time):
             try:
                 with clock.phase("begin"):
                     instant = shared.instant if shared else coordinator.begin(options.operation)
                 number = shared.batches if shared else 0
                 before = shared.metadata.write_stats if shared else ()
-                remaining, _ = self._write_batch(instant, number, True, exchange, clock, before)
-                self._warn_of_null_elements([exchange])
+                stats = self._write_batch(instant, exchange, clock, number, True, before)
+                self._warn_of_null_elements(exchange)
                 with clock.phase("commit"):
                     stored = coordinator.store_batch(
                         instant,
                         number,
                         options.operation,
-                        remaining,
+                        stats,
                         self.avro,
                         self._stated(instant, number),
                     )
@@ -244,51 +247,30 @@ class PreparedWrite:
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
-    def _write_batches(
-        self, instant: Instant, exchanges: Sequence[Exchange], clock: TaskTimeline
-    ) -> tuple[WriteStat, ...]:
-        """Write the batches in order under `instant`, which is inflight; one stat per remaining file."""
-        spans = len(exchanges) > 1
-        if spans:
-            check_spanning(self.options)
-        remaining: tuple[WriteStat, ...] = ()
-        for number, exchange in enumerate(exchanges):
-            remaining, replaced = self._write_batch(
-                instant, number, spans, exchange, clock, remaining
-            )
-            for path in replaced:
-                # two base files of one file group in one instant would break the table
-                self.coordinator.table.storage.delete(path)
-        return remaining
-
     def _write_batch(
         self,
         instant: Instant,
-        number: int,
-        spans: bool,
         exchange: Exchange,
         clock: TaskTimeline,
-        before: Iterable[WriteStat],
-    ) -> tuple[tuple[WriteStat, ...], tuple[str, ...]]:
+        number: int = 0,
+        spans: bool = False,
+        before: Iterable[WriteStat] = (),
+    ) -> tuple[WriteStat, ...]:
         """Write the batch `number` of an inflight instant, after the files `before` of its earlier batches.
 
-        `spans`: whether the instant may have further batches. Returns one stat for each file that remains,
-        and the paths of the earlier batches' base files that new ones replace; these files still exist.
+        `spans`: whether the instant may have further batches. Returns one stat for each file that remains;
+        earlier batches' base files that new ones replace still exist.
         """
         table, schema = self.coordinator.table, self.schema
         with clock.phase("plan"):
             plan = make_plan(table, schema, self.options, instant, number, spans, self.given)
         remaining = {_place_of(stat): stat for stat in before}
-        replaced = []
         with clock.phase("execute"):
             for stat in exchange.run(plan):
                 place = _place_of(stat)
                 earlier = remaining.get(place)
-                if earlier is not None:
-                    replaced.append(earlier.path)
-                    stat = summed_stat([earlier, stat])
-                remaining[place] = stat
-        return tuple(remaining.values()), tuple(replaced)
+                remaining[place] = stat if earlier is None else summed_stat([earlier, stat])
+        return tuple(remaining.values())
 
     def _stated(self, instant: Instant, number: int) -> dict[str, str]:
         """The extra metadata of the instant after its batch `number`."""
@@ -304,10 +286,10 @@ class PreparedWrite:
             if self.options.assigner_state:
                 drop_other_states(table.storage, state_after(instant.time, number))
 
-    def _warn_of_null_elements(self, exchanges: Sequence[Exchange]) -> None:
+    def _warn_of_null_elements(self, exchange: Exchange) -> None:
         lists = list_columns(self.schema.data)
         if lists:
-            counted = summed(exchange.counters() for exchange in exchanges)
+            counted = exchange.counters()
             holed = [name for name in lists if counted[NULL_ELEMENTS_OF + name]]
             warn_of_null_elements(holed, stacklevel=4)
 
@@ -346,15 +328,6 @@ def table_to_write(storage: Storage) -> HoodieTable | None:
 
 SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)
 """The operations whose instant may have several batches."""
-
-
-def check_spanning(options: WriteOptions) -> None:
-    """Raises OptionError for an operation that cannot span several batches."""
-    if options.operation not in SPANNING:
-        raise OptionError(
-            f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
-            f" batches takes {', '.join(SPANNING)}"
-        )
 
 
 def _place_of(stat: WriteStat) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +15,11 @@ import pyarrow.parquet as pq
 from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import compact
-from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.exchange.in_process import (
+    Exchange,
+    InProcessExchange,
+    parquet_partitions,
+)
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
@@ -88,6 +92,16 @@ def write_parts(path: Path, table: pa.Table, files: int = 2) -> Path:
     for number in range(files):
         pq.write_table(table.slice(number * step, step), path / f"part-{number:05d}.parquet")
     return path
+
+
+def commit_batches(prepared: PreparedWrite, batches: Iterable[Exchange]) -> Commit:
+    """Write batches one after the other under one instant, and commit it."""
+    shared = None
+    with prepared.hold():
+        for batch in batches:
+            shared = prepared.store_batch(batch, shared)
+        assert shared is not None
+        return prepared.coordinator.flush(shared)
 
 
 @dataclass

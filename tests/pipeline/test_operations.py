@@ -31,6 +31,7 @@ from tests.pipeline.lab_table import (
     STRATEGIES,
     LabTable,
     Rows,
+    commit_batches,
     table_of,
     write_parts,
 )
@@ -353,7 +354,7 @@ def test_an_instant_may_span_batches(
         files = sorted(folder.glob("*.parquet"))
         exchanges.append(InProcessExchange(parquet_partitions(files, schema.names)))
         table.commits.append(oracle.HistoryCommit("upsert", folder))
-    prepared.commit(*exchanges)
+    commit_batches(prepared, exchanges)
     assert len(table.table.timeline().completed()) == 2
     table.check()
 
@@ -369,7 +370,7 @@ def test_batches_of_an_instant_share_no_file_group_and_no_made_key(
     batches = [table_of([(name, n, 1, 1.0) for n in range(3)]) for name in "ab"]
     parsed = parse_options(table.given({}))
     prepared = PreparedWrite.of(Storage.open(table.path), batches[0].schema, parsed)
-    prepared.commit(*(InProcessExchange([batch.to_batches()]) for batch in batches))
+    commit_batches(prepared, [InProcessExchange([batch.to_batches()]) for batch in batches])
     rows = plan_snapshot(table.table).read()
     assert sorted(rows["k"].to_pylist()) == ["a", "a", "a", "b", "b", "b"]
     assert len(set(rows["_hoodie_record_key"].to_pylist())) == 6
@@ -421,7 +422,7 @@ def test_batches_that_replace_cannot_follow_one_another(tmp_path: Path) -> None:
     parsed = parse_options(given, table.table.config)
     prepared = PreparedWrite.of(Storage.open(table.path), table_of([]).schema, parsed)
     with pytest.raises(OptionError, match="an instant of several batches takes upsert"):
-        prepared.commit(InProcessExchange([]), InProcessExchange([]))
+        prepared.store_batch(InProcessExchange([]))
     table.check()
 
 
