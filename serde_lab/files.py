@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -80,7 +82,30 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def lock_file(file: IO[bytes] | IO[str], *, shared: bool = False, wait: bool = False) -> bool:
+@contextmanager
+def alone_in(folder: Path, *, make: bool = False, wait: bool = True) -> Iterator[None]:
+    """Keep other processes that ask for the same folder waiting, as long as the block lasts.
+
+    Whoever reads a file, changes it and writes it again asks for its folder; `make` makes a missing one.
+    Readers need not ask: files are replaced in one step. Raises RunError if the folder cannot be made or,
+    without `wait`, if another process has it.
+    """
+    if make:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise RunError(f"{folder} cannot be made: {exc.strerror}") from exc
+    with ExitStack() as stack:
+        with suppress(OSError):  # there is no folder, or its file system has no locks
+            # the folder itself, since a file for the lock would be committed with the others
+            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, place)
+            if not lock_file(place, wait=wait):
+                raise RunError(f"another process is writing to {folder}")
+        yield
+
+
+def lock_file(file: IO[bytes] | IO[str] | int, *, shared: bool = False, wait: bool = False) -> bool:
     """Take the kernel's lock of an open file; False if another process holds it, unless `wait`.
 
     The kernel releases the lock when the file is closed or the process ends. `shared` locks exclude only

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from serde_lab.cli.console import Format, GateFormat, emit, say
+from serde_lab.cli.console import Format, GateFormat, RunProgress, emit, say
 from serde_lab.cli.results import Results
 from serde_lab.errors import RunError, UsageError
+from serde_lab.files import alone_in
 
 if TYPE_CHECKING:
     from serde_lab.gate.compare.comparability import HostMismatch
@@ -236,7 +237,6 @@ def named_run(name: str, results: Path) -> Run:
 
 def _measurer(scenario: Scenario, results: Path) -> Any:
     """A function that measures arms of a scenario (all for none) with progress, for `gate_measured`."""
-    from serde_lab.cli.console import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
 
@@ -316,29 +316,29 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     arms = options.arms or (scenario.reference,)
     empty = _empty_pool(scenario, arms, options)
     file = options.results / "self-test" / f"{scenario.name}-{arms[0]}-{empty.machine_class}.json"
-    begun = _begun(file, empty)
-    say(f"self-test: {file} holds {len(begun.rounds)} rounds")
     began = time.monotonic()
 
     def keep(pool: Pool) -> None:
         write_pool(pool, file)
-        done = len(pool.rounds)
-        if done % 20 == 0 or done == options.rounds:
+        if (done := len(pool.rounds)) % 20 == 0 or done == options.rounds:
             spent = (time.monotonic() - began) / 60
             say(
                 f"self-test: round {done} of at most {options.rounds}, {spent:.1f} of"
                 f" {options.minutes:g} minutes",
             )
 
-    with gate_rounds(scenario, arms, options.injected, message=say) as rounds:
-        return record_pool(
-            lambda number: _measured(rounds, number),
-            begun,
-            rounds=options.rounds,
-            budget_s=options.minutes * 60,
-            clock=time.monotonic,
-            kept=keep,
-        )
+    with alone_in(file.parent, make=True, wait=False):
+        begun = _begun(file, empty)
+        say(f"self-test: {file} holds {len(begun.rounds)} rounds")
+        with gate_rounds(scenario, arms, options.injected, message=say) as rounds:
+            return record_pool(
+                lambda number: _measured(rounds, number),
+                begun,
+                rounds=options.rounds,
+                budget_s=options.minutes * 60,
+                clock=time.monotonic,
+                kept=keep,
+            )
 
 
 def _measured(rounds: GateRounds, number: int) -> dict[str, dict[str, PoolRound]]:

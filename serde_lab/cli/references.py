@@ -18,6 +18,7 @@ import typer
 
 from serde_lab.cli.console import emit_line, say
 from serde_lab.errors import LabError, RunError, UsageError, worst
+from serde_lab.files import alone_in
 
 if TYPE_CHECKING:
     from serde_lab.runs.model import Run, RunHeader
@@ -76,9 +77,10 @@ def references(
     stale = [one for one in found if one.stale]
     total = sum(one.minutes for one in stale)
     emit_line(f"{len(stale)} of {len(found)} runs to measure again, about {total} minutes")
-    if dry_run:
+    if dry_run or not stale:
         return 0
-    return worst([_remade(one, documents) for one in stale])
+    with alone_in(stale[0].run.parent.parent, wait=False):
+        return worst([_remade(one, documents) for one in stale])
 
 
 def quoted(documents: Iterable[Path], scenarios: Collection[str] = ()) -> list[Reference]:
@@ -165,7 +167,7 @@ def _remade(reference: Reference, documents: Sequence[Path]) -> int:
     from serde_lab.cli.console import RunProgress
     from serde_lab.lab.run_settings import RunSettings
     from serde_lab.lab.runner import resumed, run_scenario
-    from serde_lab.report.quotations import render_quotations
+    from serde_lab.report.quotations import quote_instead
     from serde_lab.runs.directory import load_header, load_run
 
     header = load_header(reference.run)
@@ -191,12 +193,9 @@ def _remade(reference: Reference, documents: Sequence[Path]) -> int:
     if disturbed := other_work(load_run(new)):
         say(f"{new} cannot be quoted: {'; '.join(disturbed)}; {reference.run} stays quoted")
         return 1
+    old_name, new_name = (f"{header.scenario}/{run.name}" for run in (reference.run, new))
     for document in documents:
-        text = document.read_text(encoding="utf-8")
-        old_name, new_name = (f"{header.scenario}/{run.name}" for run in (reference.run, new))
-        if old_name in text:
-            document.write_text(text.replace(old_name, new_name), encoding="utf-8")
-            render_quotations(document)
+        quote_instead(document, old_name, new_name)
     emit_line(f"{new} is quoted instead of {reference.run}")
     return 0
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
-from serde_lab.files import read_versioned, write_whole
+from serde_lab.files import alone_in, read_versioned, write_whole
 from serde_lab.gate.change_points import ChangePoint, find_change_points, find_changes
 from serde_lab.gate.compare.comparability import arms_differ, instruments_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
@@ -309,8 +309,9 @@ def acknowledge(
         raise UsageError("an acknowledgement needs a reason and a name")
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     entry = Acknowledgement(run, by, why, moment, arm, metric)
-    changes = [*acknowledged(folder, scenario), entry]
-    document = {"format_version": FILE_FORMAT, "changes": [asdict(one) for one in changes]}
-    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
-    write_whole(folder / f"{scenario}.json", f"{text}\n".encode())
+    with alone_in(folder, make=True):
+        changes = [*acknowledged(folder, scenario), entry]
+        document = {"format_version": FILE_FORMAT, "changes": [asdict(one) for one in changes]}
+        text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+        write_whole(folder / f"{scenario}.json", f"{text}\n".encode())
     return entry

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from serde_lab.analysis.drift import other_work
 from serde_lab.errors import UsageError
+from serde_lab.files import alone_in
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.page import Table
 from serde_lab.report.render import write_out
@@ -36,7 +37,20 @@ _QUOTATION = re.compile(
 
 def render_quotations(document: Path) -> Path:
     """Remake the document's quotations (see `requoted`); returns its path."""
-    return write_out(document, requoted(document))
+    with alone_in(document.parent):
+        return write_out(document, requoted(document))
+
+
+def quote_instead(document: Path, old: str, new: str) -> None:
+    """Have a document name the run `new` wherever it names `old`, and remake the tables of that run alone.
+
+    Both happen in one step: a name never stands above the figures of another run. Raises what `requoted`
+    raises; the document then stays as it is.
+    """
+    with alone_in(document.parent):
+        text = _text(document)
+        if old in text:
+            write_out(document, _requoted(text.replace(old, new), document, new))
 
 
 def requoted(document: Path) -> str:
@@ -45,13 +59,20 @@ def requoted(document: Path) -> str:
     Raises UsageError if a quotation names no run, table or column, has no end, or quotes a run that was made
     beside other work; RunError if a run is damaged.
     """
+    return _requoted(_text(document), document)
+
+
+def _requoted(text: str, document: Path, run: str = "") -> str:
+    """The text with its quotations remade, or those alone that name `run`."""
 
     def remade(found: re.Match[str]) -> str:
+        if run not in found["asked"]:
+            return found[0]
         quotation = _asked(found, document)
         lines = [*markdown_table(quotation.table), *_mark(quotation)]
         return "\n".join([f"<!-- serde_lab: {quotation.asked} -->", *lines, _END])
 
-    return _QUOTATION.sub(remade, _text(document))
+    return _QUOTATION.sub(remade, text)
 
 
 def quotations(document: Path) -> list[tuple[Path, tuple[str, ...]]]:

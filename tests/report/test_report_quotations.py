@@ -12,7 +12,7 @@ from serde_lab.analysis.drift import other_work
 from serde_lab.cli.references import quoted
 from serde_lab.errors import UsageError
 from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
-from serde_lab.report.quotations import render_quotations, requoted
+from serde_lab.report.quotations import quote_instead, render_quotations, requoted
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import MeasuredCell
@@ -130,6 +130,25 @@ def test_other_work_beside_one_arm_alone_is_told(tmp_path: Path) -> None:
     cells = (with_helpers(cell) if cell.arm == "arrow" else cell for cell in run.cells)
     (sign,) = other_work(replace(run, cells=tuple(cells)))
     assert sign == "other processes took 40% of the cores during the cells of arrow (median)"
+
+
+def test_another_run_is_quoted_with_its_own_figures_or_not_at_all(tmp_path: Path) -> None:
+    busy = {"others_share": lambda _: 0.3}
+    old, disturbed = (make_run(tmp_path / "results", run_id=f"r{n}", disturbed=busy) for n in "12")
+    new = make_run(tmp_path / "results", run_id="r3", noise=0.3)
+    path = quoting(disturbed)
+    beside = path.read_text()
+    path.write_text(f"See {old.name}.\n\n" + quoting(old).read_text() + beside)
+    before = path.read_text()
+    # a run that cannot be quoted changes nothing, not even the name
+    with pytest.raises(UsageError, match="beside other work"):
+        quote_instead(path, f"/{old.name}", f"/{disturbed.name}")
+    assert path.read_text() == before
+    # one that can is quoted, although the document quotes another that cannot
+    quote_instead(path, f"/{old.name}", f"/{new.name}")
+    text = path.read_text()
+    assert text.endswith(beside)
+    assert text.startswith(f"See {old.name}.\n\n" + requoted(quoting(new)))
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ import numpy as np
 
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
+from serde_lab.files import alone_in
 from serde_lab.gate.baseline.file_format import (
     baseline_file,
     entry_named,
@@ -104,11 +105,12 @@ def remove(
     if not reason.strip():
         raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
     file = baseline_file(folder, machine_class, scenario)
-    document = read_document(file)
-    entry = entry_named(document, name, file)
-    del document["baselines"][name]
-    document["events"].append(_event("remove", name, entry["run"], by, reason, at))
-    write_document(file, document)
+    with alone_in(file.parent):
+        document = read_document(file)
+        entry = entry_named(document, name, file)
+        del document["baselines"][name]
+        document["events"].append(_event("remove", name, entry["run"], by, reason, at))
+        write_document(file, document)
     return BaselineChange(file, f"removed the baseline {name} of {scenario} (run {entry['run']})")
 
 
@@ -161,12 +163,13 @@ def show(file: Path, name: str = MAIN) -> dict[str, Any]:
 
 def seal(file: Path) -> list[str]:
     """Add a digest to each baseline of a file that has none; returns their names."""
-    document = read_document(file)
-    names = [name for name in sorted(document["baselines"]) if load(file, name).without_digest]
-    for name in names:
-        document["baselines"][name] = sealed(document["baselines"][name])
-    if names:
-        write_document(file, document)
+    with alone_in(file.parent):
+        document = read_document(file)
+        names = [name for name in sorted(document["baselines"]) if load(file, name).without_digest]
+        for name in names:
+            document["baselines"][name] = sealed(document["baselines"][name])
+        if names:
+            write_document(file, document)
     return names
 
 
@@ -243,23 +246,26 @@ def _put(
         raise UsageError(f"{name!r} cannot be the name of a baseline")
     side, notes = _fit_side(run)
     file = baseline_file(folder, side.machine_class, side.scenario)
-    document = (
-        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
-    )
-    old = document["baselines"].get(name)
-    if old is not None and event == "save":
-        raise UsageError(
-            f"{file} already has the baseline {name!r} of run {old['run']}",
-            "promote the run with a reason to replace it",
+    with alone_in(file.parent, make=True):
+        document = (
+            read_document(file)
+            if file.exists()
+            else new_document(side.scenario, side.machine_class)
         )
-    entry = entry_of_side(side)
-    loosened = () if old is None else _loosened(old, entry)
-    document["baselines"][name] = entry
-    change = _event(event, name, side.label, by, reason, at)
-    if old is not None:
-        change |= {"replaced": old["run"], "loosened": list(loosened)}
-    document["events"].append(change)
-    write_document(file, document)
+        old = document["baselines"].get(name)
+        if old is not None and event == "save":
+            raise UsageError(
+                f"{file} already has the baseline {name!r} of run {old['run']}",
+                "promote the run with a reason to replace it",
+            )
+        entry = entry_of_side(side)
+        loosened = () if old is None else _loosened(old, entry)
+        document["baselines"][name] = entry
+        change = _event(event, name, side.label, by, reason, at)
+        if old is not None:
+            change |= {"replaced": old["run"], "loosened": list(loosened)}
+        document["events"].append(change)
+        write_document(file, document)
     replaced = f", replacing run {old['run']}" if old else ""
     text = f"baseline {name} of {side.scenario} is run {side.label}{replaced}"
     return BaselineChange(file, text, loosened, notes)
