@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ FORMAT_VERSION = 2
 MANIFEST = "_manifest.json"
 """The name starts with an underscore, so that Spark and pyarrow do not read the file as data."""
 UNFINISHED = "_unfinished.json"
+SPILL = "_spill"
+"""A folder for temporary files of whoever makes the parts."""
 ROWS_PER_GROUP = 1 << 17
 
 
@@ -122,7 +125,8 @@ class PartFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         there = sorted(path.name for path in self.folder.iterdir())
         foreign = [name for name in there if not _is_ours(name)]
-        ours = not there or UNFINISHED in there or MANIFEST in there
+        # a kill may also leave the marker under its temporary name, and nothing else
+        ours = not there or any(_marks(name) for name in there)
         if foreign or not ours:
             name = foreign[0] if foreign else there[0]
             raise UsageError(
@@ -132,7 +136,9 @@ class PartFolder:
         # write the marker before deleting the manifest, so that the parts always count as ours
         _write_json(self.folder / UNFINISHED, {"format_version": FORMAT_VERSION})
         for name in there:
-            if name != UNFINISHED:
+            if name == SPILL:
+                shutil.rmtree(self.folder / name)
+            elif name != UNFINISHED:
                 (self.folder / name).unlink()
 
     def finish(
@@ -232,11 +238,13 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return (
-        name in (MANIFEST, UNFINISHED)
-        or (name.startswith("part-") and name.endswith(".parquet"))
-        or (name.startswith((f".{MANIFEST}", f".{UNFINISHED}")))
-    )
+    part = name.startswith("part-") and name.endswith(".parquet")
+    return part or name == SPILL or _marks(name)
+
+
+def _marks(name: str) -> bool:
+    """Whether a file of this name is the manifest or the marker, under its final or a temporary name."""
+    return name in (MANIFEST, UNFINISHED) or name.startswith((f".{MANIFEST}", f".{UNFINISHED}"))
 
 
 class ContentHash:

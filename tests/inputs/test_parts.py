@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import UsageError
-from serde_lab.inputs.parts import MANIFEST, UNFINISHED, PartFolder, write_parts
+from serde_lab.inputs.parts import MANIFEST, SPILL, UNFINISHED, PartFolder, write_parts
 
 SCHEMA = pa.schema([("i", pa.int64())])
 
@@ -124,3 +124,22 @@ def test_manifests_are_hidden_from_readers(tmp_path: Path) -> None:
 
     finish(tmp_path / "x", [10], 2)
     assert ds.dataset(tmp_path / "x").count_rows() == 10
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        [f".{UNFINISHED}.77"],
+        [UNFINISHED, f"{SPILL}/duckdb_temp_storage-0.tmp", "part-00000.parquet"],
+        [UNFINISHED, f".{MANIFEST}.77", "part-00000.parquet"],
+        [MANIFEST, UNFINISHED, "part-00000.parquet"],
+    ],
+    ids=["before the marker", "keys were counted", "before the manifest", "after the manifest"],
+)
+def test_whatever_a_kill_leaves_is_done_again(tmp_path: Path, left: list[str]) -> None:
+    for name in left:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert finish(tmp_path, [10], 2).manifest() is not None
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [MANIFEST, "part-00000.parquet", "part-00001.parquet"]

@@ -6,15 +6,16 @@ Columns, types, nulls and repeated keys are checked before anything runs.
 from __future__ import annotations
 
 import glob
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.parts import SPILL
 from serde_lab.records.schema import is_nested
 from serde_lab.scenario.model import ParquetData, Scenario
 from serde_lab.scenario.problems import comma_separated, suggestion
@@ -181,9 +182,12 @@ def repeated_keys(
 def different_keys(files: Sequence[Path], columns: Iterable[str]) -> int:
     """The number of different keys in `files`; works out of core, with temporary files beside them."""
     query = f"SELECT count(*) FROM (SELECT DISTINCT {_quoted(columns)} FROM {_FILES})"
-    with TemporaryDirectory(prefix="keys-", dir=files[0].parent) as spill:
-        config = {"memory_limit": "2048MB", "threads": 2, "temp_directory": spill}
+    spill = files[0].parent / SPILL
+    config = {"memory_limit": "2048MB", "threads": 2, "temp_directory": str(spill)}
+    try:
         return _counted(query, [files], config)
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
 
 
 def _quoted(columns: Iterable[str]) -> str:
