@@ -41,6 +41,16 @@ _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
 
 def load_header(path: Path) -> RunHeader:
     """`run.json` of a run directory. Raises RunError if it is missing, damaged or of another version."""
+    header = _stated_header(path)
+    if header.state != "running" or _is_locked(path / SAMPLES_FILE):
+        return header
+    # read once more, since the run may have ended between the two looks
+    header = _stated_header(path)
+    killed = header.state == "running"
+    return header.model_copy(update={"state": "interrupted"}) if killed else header
+
+
+def _stated_header(path: Path) -> RunHeader:
     file = path / RUN_FILE
     try:
         value = read_versioned(file, FORMAT_VERSION)
@@ -54,8 +64,6 @@ def load_header(path: Path) -> RunHeader:
         raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
     if header.digests and header.digests.get(RUN_FILE, found := digest_of_header(value)) != found:
         raise RunError(f"{file} was changed after the measurement: it no longer has its digest")
-    if header.state == "running" and not _is_locked(path / SAMPLES_FILE):
-        return header.model_copy(update={"state": "interrupted"})
     return header
 
 
@@ -66,6 +74,16 @@ def load_run(path: Path) -> Run:
     file and line if a line other than the last is damaged.
     """
     header = load_header(path)
+    try:
+        return _with_files(path, header)
+    except RunError:
+        if load_header(path) == header:
+            raise
+    # its process has resumed, extended or ended it between reading `run.json` and the other files
+    return load_run(path)
+
+
+def _with_files(path: Path, header: RunHeader) -> Run:
     messages: list[str] = []
     if header.digests is not None:
         check_digests(header.digests, digested(path))

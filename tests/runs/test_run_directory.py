@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from serde_lab.errors import RunError, StorageError
 from serde_lab.measure.metrics import Sample
+from serde_lab.runs import directory
 from serde_lab.runs.directory import load_header, load_run, seal_run
 from serde_lab.runs.model import Calibration, Check
 from serde_lab.runs.writer import RunWriter, new_run_id
@@ -442,6 +444,42 @@ def test_only_one_process_writes_a_run(tmp_path: Path) -> None:
             RunWriter.open_existing(writer.path)
         whole_cell(writer, "r01-arrow", [1.0])
     assert load_run(writer.path).complete_cells == {"r01-arrow"}
+
+
+def test_a_run_that_ends_while_it_is_read_is_not_called_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = RunWriter.create(tmp_path, header())
+    is_locked = directory._is_locked
+
+    def ended_before(samples: Path) -> bool:
+        writer.finish("complete")
+        return is_locked(samples)
+
+    monkeypatch.setattr(directory, "_is_locked", ended_before)
+    assert load_run(writer.path).header.state == "complete"
+
+
+def test_a_run_that_is_resumed_while_it_is_read_is_not_called_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = RunWriter.create(tmp_path, header())
+    whole_cell(writer, "r01-arrow", [1.0])
+    writer.finish("interrupted")
+    check = directory.check_digests
+    resumed: list[RunWriter] = []
+
+    def resumed_before(*arguments: Any) -> None:
+        monkeypatch.setattr(directory, "check_digests", check)
+        resumed.append(RunWriter.open_existing(writer.path))
+        whole_cell(resumed[0], "r02-arrow", [1.0])
+        check(*arguments)
+
+    monkeypatch.setattr(directory, "check_digests", resumed_before)
+    found = load_run(writer.path)
+    assert found.header.state == "running"
+    assert "r02-arrow" in found.complete_cells
+    resumed[0].finish("complete")
 
 
 def test_values_that_no_reader_would_take_are_refused_before_they_are_stored(
