@@ -34,6 +34,7 @@ from typing import IO, Any, Self
 import serde_lab
 from serde_lab.errors import LabError, RunError, SetupError, UsageError
 from serde_lab.lab.ab import variant as variant_script
+from serde_lab.lab.inputs.prepared import locked
 
 HERE = "."
 
@@ -128,16 +129,20 @@ def _python_for(tree: Path, cache: Path, message: Message) -> str:
     digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = cache / "environments" / digest
     python = folder / "bin" / "python"
-    if (folder / "ready").is_file():
-        return str(python)
-    message(
-        f"its {_LOCK} differs from the current one: making an environment (takes a few minutes, once)"
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)], f"cannot make an environment at {folder}")
-    locked = [str(python), *_PIP, "--require-hashes", "--requirement", str(wanted)]
-    _run(locked, f"{wanted} cannot be installed")
-    (folder / "ready").touch()
+    with locked(folder.parent, "waiting for another process that makes an environment", message):
+        if not (folder / "ready").is_file():
+            message(
+                f"its {_LOCK} differs from the current one: making an environment (takes a few"
+                " minutes, once)"
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            _run(
+                [sys.executable, "-m", "venv", str(folder)],
+                f"cannot make an environment at {folder}",
+            )
+            given = ["--require-hashes", "--requirement", str(wanted)]
+            _run([str(python), *_PIP, *given], f"{wanted} cannot be installed")
+            (folder / "ready").touch()
     return str(python)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import serde_lab
 import tpch
 from serde_lab.errors import SetupError, UsageError
+from serde_lab.lab.inputs.prepared import locked
 from serde_lab.serde.registry import GROUP
 
 UNPACKED = "environment"
@@ -40,6 +41,7 @@ OF_THE_DRIVER = OF_SPARK | {
 _OURS = "serde-lab"
 _PACKAGES = tuple(Path(package.__file__ or "").parent for package in (serde_lab, tpch))
 _BYTECODE = "__pycache__"
+_PACKING = "packing-"
 # higher levels cost more time than they save on a network
 _COMPRESS_LEVEL = 1
 
@@ -61,12 +63,17 @@ def environment_archive(cache: Path, python: str = "", say: Say = lambda text: N
     archive = folder / f"workers-{_content_hash(shipped, base)}.tar.gz"
     if archive.is_file():
         return archive
-    say("packing the environment for the workers (takes seconds, once)")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="packing-", dir=folder) as temporary:
-        packed = Path(temporary) / archive.name
-        _pack(_assembled(Path(temporary) / UNPACKED, files, base), packed)
-        packed.replace(archive)
+    with locked(folder, "waiting for another process that packs an environment", say):
+        if archive.is_file():
+            return archive
+        say("packing the environment for the workers (takes seconds, once)")
+        # nobody else packs, so that what is there was left by processes that were killed
+        for left in folder.glob(f"{_PACKING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_PACKING, dir=folder) as temporary:
+            packed = Path(temporary) / archive.name
+            _pack(_assembled(Path(temporary) / UNPACKED, files, base), packed)
+            packed.replace(archive)
     return archive
 
 
