@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -102,6 +102,21 @@ def alone_in(folder: Path, *, make: bool = False, wait: bool = True) -> Iterator
             stack.callback(os.close, place)
             if not lock_file(place, wait=wait):
                 raise RunError(f"another process is writing to {folder}")
+        yield
+
+
+@contextmanager
+def locked(folder: Path, waiting: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Lock `folder`, so that one process at a time uses it; `say` gets `waiting` if another one has it.
+
+    For folders of a cache, in which a file for the lock may stay. The kernel releases the lock when the
+    process ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        if not lock_file(file):
+            say(waiting)
+            lock_file(file, wait=True)
         yield
 
 

@@ -33,8 +33,8 @@ from typing import IO, Any, Self
 
 import serde_lab
 from serde_lab.errors import LabError, RunError, SetupError, UsageError
+from serde_lab.files import locked
 from serde_lab.lab.ab import variant as variant_script
-from serde_lab.lab.inputs.prepared import locked
 
 HERE = "."
 

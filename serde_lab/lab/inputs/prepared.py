@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.files import lock_file
+from serde_lab.files import locked
 from serde_lab.inputs.parts import Manifest, PartFolder
 from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
@@ -162,20 +161,6 @@ def prepare_inputs(
         record_schema=_record_schema(scenario, pq.read_schema(inputs[0].files[0])),
         checksums={one.name: one.content for one in inputs},
     )
-
-
-@contextmanager
-def locked(folder: Path, waiting: str, say: Say) -> Iterator[None]:
-    """Lock `folder`, so that one process at a time uses it; `say` gets `waiting` if another one has it.
-
-    The kernel releases the lock when the process ends.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        if not lock_file(file):
-            say(waiting)
-            lock_file(file, wait=True)
-        yield
 
 
 def _record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:

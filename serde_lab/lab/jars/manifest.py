@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from serde_lab.errors import SetupError
+from serde_lab.files import locked
 from serde_lab.inputs.parts import OnProgress, silent
 from serde_lab.lab.inputs.batches import Say
-from serde_lab.lab.inputs.prepared import default_cache, locked
+from serde_lab.lab.inputs.prepared import default_cache
 from serde_lab.lab.jars.repository import download, homes, local_repositories, repository
 
 

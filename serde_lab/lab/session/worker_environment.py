@@ -21,7 +21,7 @@ from pathlib import Path
 import serde_lab
 import tpch
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.lab.inputs.prepared import locked
+from serde_lab.files import locked
 from serde_lab.serde.registry import GROUP
 
 UNPACKED = "environment"
