@@ -47,6 +47,7 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_late_attempts import Attempts, data_files, fail
 from tests.faults.test_misbehaving_storage import no_space
+from tests.pipeline.lab_table import commit_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,7 +210,7 @@ def test_a_zombie_of_the_first_batch_of_an_instant_is_never_seen(when: str, tmp_
     second = Second([("p", "a", 21, "second batch"), ("p", "c", 21, "second batch")])
     between = _ActsBeforeCompletion.open(tmp_path)
     between.act = zombie if when == "before completion" else lambda: None
-    prepare(between, COW, STATE).commit(first, second)
+    commit_batches(prepare(between, COW, STATE), [first, second])
     if when == "after it":
         zombie()
     expected = seen_after(seen_after(BEFORE, first.rows), second.rows)
