@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +31,13 @@ from serde_lab.table.timeline.checkpoints import newest_checkpoint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_QUERY_ID = "sql.streaming.queryId"
+_QUERY_ID, _BATCH_ID, _RUN_ID = (
+    "sql.streaming.queryId",
+    "streaming.sql.batchId",
+    "spark.jobGroup.id",
+)
+"""Local properties of the thread in which Spark runs a batch. Each start of a query is a run, whose id is the
+job group. Sources: StreamExecution and MicroBatchExecution of Spark 3.5."""
 _RETRY_SECONDS = 1.0
 _NOT_REPLAYED = ("socket",)
 """Spark's sources that cannot send a batch again after a failure."""
@@ -57,6 +64,9 @@ class WrittenBatch:
 
 Watch = Callable[[WrittenBatch], None]
 
+_GIVEN: dict[tuple[str, str], tuple[str, MicroBatch, DataFrame]] = {}
+"""By table and identifier: the run that gave the last batch which is stored, the batch, and its rows."""
+
 
 class BatchWriter:
     """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one.
@@ -80,14 +90,21 @@ class BatchWriter:
         """
         self._spark = spark = df.sparkSession
         check_workers(spark)
-        query = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
-        batch = MicroBatch(query, batch_id)
+        local = spark.sparkContext.getLocalProperty
+        batch, run = MicroBatch(local(_QUERY_ID) or "", batch_id), local(_RUN_ID) or ""
+        number = local(_BATCH_ID) if batch.query else None
+        if number not in (None, str(batch_id)):
+            raise OptionError(
+                f"the batch id is {batch_id}, but {name_of(batch.query)} is at batch {number}",
+                hint="give the writer the batch id that foreachBatch gives",
+            )
         for tried in count():
             clock = TaskTimeline("driver")
             with ExitStack() as held:
                 with clock.phase("prepare"):
                     write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
                 if write is None:
+                    self._note(run, batch, df)
                     return
                 options = write.options
                 exchange = exchange_for(df, options)
@@ -102,10 +119,28 @@ class BatchWriter:
                 with clock.phase("serve"):
                     served = write.serve(compactor_on(spark, serving))
             break
+        self._note(run, batch, df)
         if self._watch is not None:
             tasks = (*exchange.reports, *serving)
             self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
         self._set_timer()
+
+    def _note(self, run: str, batch: MicroBatch, df: DataFrame) -> None:
+        """Remember the rows of the batch, which is stored. A run lives in one process, so memory is enough.
+
+        Raises OptionError if the run gave other rows for this batch before: the table has only those.
+        """
+        if not (batch.query and _is_run(run)):
+            return
+        stream = self._writer.storage.url, self._writer.options.identifier
+        earlier_run, earlier, rows = _GIVEN.get(stream, ("", None, df))
+        if (earlier_run, earlier) == (run, batch) and not df.sameSemantics(rows):
+            raise OptionError(
+                f"{batch} came with two DataFrames, and the table has the rows of the first one alone",
+                hint="start another query that gives one DataFrame for each batch, such as the union of"
+                f" both, or whose second writer has another {IDENTIFIER}",
+            )
+        _GIVEN[stream] = run, batch, df
 
     def flush(self) -> Commit | None:
         """Commit the batches that wait for their commit, and run the services; None if none waits.
@@ -295,6 +330,15 @@ def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
     streaming = jvm.org.apache.spark.sql.execution.streaming
     log = streaming.FileStreamSourceLog(_LOG_VERSION, session, f"{folder}/sources/{source}")
     return {str(entry.sparkPath().toPath()) for entry in log.allFiles()}
+
+
+def _is_run(job_group: str) -> bool:
+    """Whether a job group is the id of a run, and not a name that the program gave to its jobs."""
+    try:
+        UUID(job_group)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_replayed(df: DataFrame) -> None:

@@ -6,12 +6,13 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 import serde_lab
@@ -340,6 +341,73 @@ def test_a_writer_without_a_query_counts_batches(spark: SparkSession, tmp_path: 
     check_readers(stream.storage, seen(FIRST, SECOND))
 
 
+Given = Callable[["DataFrame", int], None]
+
+
+def run_foreach_batch(stream: FileStream, spark: SparkSession, function: Given) -> str:
+    """A query of a program's own over all files; what it ended with, "" if it went well."""
+    query = stream.frame(spark).writeStream.foreachBatch(function).trigger(availableNow=True)
+    try:
+        query.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
+    except StreamingQueryException as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_a_batch_of_two_dataframes_is_refused(
+    writers: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The rows of the second one would be taken for stored ones."""
+    stream = FileStream(tmp_path)
+    stream.add(FIRST, SECOND)
+
+    def halves(df: DataFrame, number: int) -> None:
+        made = [
+            serde_lab.batch_writer(stream.storage.url, stream.options()) for _ in range(writers)
+        ]
+        made[0](df.where("p = 'p'"), number)
+        made[-1](df.where("p <> 'p'"), number)
+
+    for _ in range(2):  # the first half is stored by now, and still the second one is refused
+        assert "batch 0 of query" in (said := run_foreach_batch(stream, spark, halves))
+        assert "came with two DataFrames, and the table has the rows of the first one alone" in said
+    check_readers(stream.storage, seen(FIRST[:2]))
+
+
+def test_a_batch_may_be_given_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The same rows, as a program gives them that tries its whole function again; and two tables."""
+    stream, other = FileStream(tmp_path), FileStream(tmp_path / "other")
+    stream.add(FIRST, SECOND)
+    one, two = (serde_lab.batch_writer(s.storage.url, s.options()) for s in (stream, other))
+    tried = []
+
+    def write(df: DataFrame, number: int) -> None:
+        for _ in range(2):
+            one(df.where("p = 'p'"), number)
+            two(df.where("p <> 'p'").persist(), number)
+        tried.append(number)
+
+    assert run_foreach_batch(stream, spark, write) == ""
+    assert tried == [0, 1]
+    # stored, but Spark does not know; a new run gives new DataFrames
+    stream.forget(1)
+    assert run_foreach_batch(stream, spark, write) == ""
+    assert tried == [0, 1, 1]
+    check_readers(stream.storage, seen([*FIRST[:2], *SECOND[:1]]))
+    check_readers(other.storage, seen([*FIRST[2:], *SECOND[1:]]))
+
+
+def test_a_batch_id_of_the_programs_own_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path)
+    stream.add(FIRST, SECOND)
+    write = serde_lab.batch_writer(stream.storage.url, stream.options())
+    said = run_foreach_batch(stream, spark, lambda df, _: write(df, 0))
+    assert "the batch id is 0, but query" in said
+    assert "is at batch 1" in said
+    check_readers(stream.storage, seen(FIRST))
+
+
 def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     stream = FileStream(tmp_path / "a")
     stream.add(FIRST, SECOND)
@@ -389,8 +457,6 @@ def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: P
 
 
 def test_a_query_says_why_it_ended(spark: SparkSession, tmp_path: Path) -> None:
-    from pyspark.errors import StreamingQueryException
-
     stream = FileStream(tmp_path)
     stream.add([("p", "a", 1, "x")])
     bad = stream.frame(spark).selectExpr("p", "cast(null as string) k", "ts", "v")
