@@ -209,7 +209,7 @@ ARMS: Mapping[str, HudiArm] = {
         ),
         HudiArm(
             "hudi_spark_tuned",
-            "Apache Hudi with its SPARK record type, as its best advocate would set it",
+            "Apache Hudi with its SPARK record type and the best settings that were found by hand",
             "SPARK",
             TUNED,
             combines_always=False,

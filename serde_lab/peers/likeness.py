@@ -83,8 +83,8 @@ ASPECTS = (
     Aspect(
         "parallelism",
         "one reduce task for each bucket, or as many as `tasks` of the topology says",
-        "one shuffle partition for each bucket, or as many as its own `tasks` says, in a session with the"
-        " same task slots",
+        "one shuffle partition for each bucket whatever `tasks` says, which sets only the exchange that"
+        " combines duplicates; a session with the same task slots",
         metrics=("slots",),
     ),
     Aspect(
