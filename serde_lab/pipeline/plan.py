@@ -286,7 +286,7 @@ def _index(
     covers_logs = config.index_type in COVERS_LOGS
     operation, sizing = options.operation, options.sizing
     looked_into = view.latest_file_slices() if operation.looks_up else ()
-    stored = table.data_schema()
+    stored = table.data_schema(view=view)
     if config.bucket_engine == CONSISTENT_HASHING:
         nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
         rings = check_rings(load_hashing_metadata(table), view)

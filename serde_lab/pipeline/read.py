@@ -21,7 +21,6 @@ from serde_lab.errors import OptionError, TableError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.pipeline.options.write import OWN_PREFIX
-from serde_lab.records.schema import META_NAMES
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import StrategyRecords
 from serde_lab.serde.registry import strategy as registered
@@ -141,6 +140,8 @@ def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     if options.merger_classes or options.records is not None:
         table = table.merging_by(options.merger_classes, options.records)
     plan = _plan(table, options)
+    if not options.meta_columns:
+        plan = _without_meta_columns(plan)
     if options.records is None:
         return plan
     # here, so that what the strategy refuses is said before a task runs
@@ -150,29 +151,24 @@ def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
 
 
 def _plan(table: HoodieTable, options: ReadOptions) -> ReadPlan:
-    columns = None if options.meta_columns else _data_columns(table, options.as_of)
     if options.query == "incremental":
-        return _plan_changes(table, options, columns)
+        return _plan_changes(table, options)
     if not options.as_of:
-        optimised = options.query == "read_optimized"
-        return plan_snapshot(table, read_optimised=optimised, columns=columns)
-    plan = plan_snapshot(table, requested_by=options.as_of, columns=columns)
+        return plan_snapshot(table, read_optimised=options.query == "read_optimized")
+    plan = plan_snapshot(table, requested_by=options.as_of)
     # after the files were listed: a clean may have taken some of them just before
     _check_there(table, _archived(table), _AS_OF, options.as_of, lambda instant: instant.time)
     return plan
 
 
-def _plan_changes(
-    table: HoodieTable, options: ReadOptions, columns: tuple[str, ...] | None
-) -> ReadPlan:
+def _plan_changes(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     times = [_completion(i) for i in table.timeline().completed()]
     times += [_completion(i) for i in _archived(table)]
     if options.begin < min(times, default=""):
         # nothing was written before, so all rows are changes
-        plan = plan_snapshot(table, as_of=options.end or None, columns=columns)
+        plan = plan_snapshot(table, as_of=options.end or None)
     else:
-        end = options.end or None
-        plan = _written_in_range(plan_incremental(table, options.begin, end, columns=columns))
+        plan = _written_in_range(plan_incremental(table, options.begin, options.end or None))
     _check_changes(table, options)
     return plan
 
@@ -221,6 +217,11 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
     visibility = replace(plan.visibility, completion_times=completed, start="")
     # earlier files supply the columns that partial rows leave out
     return replace(plan, slices=slices, visibility=visibility, whole=plan)
+
+
+def _without_meta_columns(plan: ReadPlan) -> ReadPlan:
+    whole = None if plan.whole is None else _without_meta_columns(plan.whole)
+    return replace(plan, columns=tuple(plan.data_schema.names), whole=whole)
 
 
 def _completion(instant: Instant | ArchivedInstant) -> str:
@@ -275,11 +276,6 @@ def _archived(table: HoodieTable) -> list[ArchivedInstant]:
     if table.config.layout_version == 1:
         return []
     return [i for i in table.archived_timeline().instants() if i.action in WRITE_ACTIONS]
-
-
-def _data_columns(table: HoodieTable, as_of: str) -> tuple[str, ...]:
-    schema = table.data_schema(as_of)
-    return () if schema is None else tuple(n for n in schema.names if n not in META_NAMES)
 
 
 def _time(reader: OptionReader, key: str) -> str:

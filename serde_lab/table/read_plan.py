@@ -334,7 +334,7 @@ def plan_snapshot(
     if read_optimised:
         newest = frozenset(view.latest_base_files())
         slices = tuple(s for s in view.file_slices() if s.base_file in newest)
-    schema = table.data_schema(requested_by or "")
+    schema = table.data_schema(requested_by or "", view)
     return _plan(table, schema, slices, view.visibility, columns, read_optimised, None)
 
 
@@ -365,7 +365,9 @@ def plan_incremental(
         if s.base_instant in changed
         or any(unknown or log.instant in changed for log in s.log_files)
     )
-    return _plan(table, table.data_schema(), slices, view.visibility, columns, False, changed)
+    return _plan(
+        table, table.data_schema(view=view), slices, view.visibility, columns, False, changed
+    )
 
 
 def _plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -222,7 +222,7 @@ class HoodieTable:
             done = {**kept, **visibility.completion_times}
             visibility = replace(visibility, completion_times=done)
         replaced = replaced_file_groups(timeline, visibility, instants)
-        view = FileSystemView(self.config, files, visibility, replaced)
+        view = FileSystemView(self.config, files, visibility, replaced, instants)
         if empty := view.empty_logs():
             self._check_lost(empty, visibility)
         return view
@@ -261,38 +261,45 @@ class HoodieTable:
             timeline.read(instant), self.storage.describe(timeline.path(instant))
         )
 
-    def data_schema(self, requested_by: str = "") -> pa.Schema | None:
+    def data_schema(
+        self, requested_by: str = "", view: FileSystemView | None = None
+    ) -> pa.Schema | None:
         """The data columns by the latest write that states a schema; None for an empty table.
 
         With `requested_by`, by the latest such write that was requested until then, if there is one. If no
         write states a schema, the columns with which SQL made the table, or else those of the newest base
-        file. Raises as `schema_statement`.
+        file. Who reads the files of a `view` gives it: columns of a later write may have other types. Raises
+        as `schema_statement`.
         """
-        stated = self.schema_statement(requested_by)
+        instants = None if view is None else view.instants
+        stated = self.schema_statement(requested_by, instants)
         if stated is None and requested_by:
-            stated = self.schema_statement()
+            stated = self.schema_statement("", instants)
         if stated is not None:
             instant, text = stated
             return stated_columns(text, f"instant {instant}: its schema")
         created = self.config.extra.get(_CREATE_SCHEMA)
         if created:
             return stated_columns(created, f"{PROPERTIES_PATH}: {_CREATE_SCHEMA}")
-        bases = self.view().latest_base_files()
+        bases = (view or self.view()).latest_base_files()
         if not bases:
             return None
         return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
 
-    def schema_statement(self, requested_by: str = "") -> tuple[str, str] | None:
+    def schema_statement(
+        self, requested_by: str = "", instants: Iterable[Instant] | None = None
+    ) -> tuple[str, str] | None:
         """The time of the completed write that states a schema and began last, and that Avro schema; None if
         none does.
 
-        With `requested_by`, of those that were requested by that time. Raises TableError for a table of
-        Hudi's schema on read, whose columns are known by numbers: they may have been renamed. Source:
-        TableSchemaResolver, and hudi-rs.
+        With `requested_by`, of those that were requested by that time. Of `instants`, by default those of the
+        active timeline now. Raises TableError for a table of Hudi's schema on read, whose columns are known
+        by numbers: they may have been renamed. Source: TableSchemaResolver, and hudi-rs.
         """
         stated: tuple[str, str] | None = None
-        by_time = sorted(self.timeline().completed(), reverse=True)
-        for instant in by_time:
+        known = self.timeline().instants() if instants is None else instants
+        writes = [one for one in known if one.is_completed and one.is_write]
+        for instant in sorted(writes, reverse=True):
             if requested_by and instant.time > requested_by:
                 continue
             metadata = self.commit_metadata(instant)

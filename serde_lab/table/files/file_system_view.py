@@ -129,7 +129,10 @@ class Visibility:
 
 
 class FileSystemView:
-    """The table's files at one moment, from a listing and a timeline read at that moment."""
+    """The table's files at one moment, from a listing and a timeline read at that moment.
+
+    `instants`: those of the active timeline then.
+    """
 
     def __init__(
         self,
@@ -137,8 +140,10 @@ class FileSystemView:
         files: TableFiles,
         visibility: Visibility,
         replaced: Iterable[tuple[str, str, str]] = (),
+        instants: tuple[Instant, ...] = (),
     ) -> None:
         self.config, self.files, self.visibility = config, files, visibility
+        self.instants = instants
         # (partition, file id) -> completion time of the replacing instant
         self._replaced = {(partition, file_id): time for partition, file_id, time in replaced}
         # partition -> the slices of each of its file groups, by file id

@@ -145,7 +145,8 @@ def schedule_resizing(table: HoodieTable, rules: ResizeRules) -> ResizePlan | No
             f"table {table.config.name} is not written with consistent hashing; its buckets are fixed"
         )
     table.check_nothing_pending("resizing")
-    view, schema = table.view(), table.data_schema()
+    view = table.view()
+    schema = table.data_schema(view=view)
     check_keys_of_others(table, view.latest_file_slices())
     rings = load_hashing_metadata(table, view.partitions)
     timeline = table.timeline()

@@ -65,7 +65,7 @@ def schedule_compaction(
     table.check_nothing_pending("compaction", besides_live_writers=True)
     view = table.view()
     slices = tuple(s for s in view.latest_file_slices() if s.log_files)
-    schema = table.data_schema()
+    schema = table.data_schema(view=view)
     if not slices or schema is None:
         return None
     check_keys_of_others(table, slices)

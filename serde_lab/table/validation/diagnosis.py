@@ -97,7 +97,7 @@ def _schema(table: Inspection) -> tuple[pa.Schema | None, str]:
     if table.config is None or table.view is None:
         return None, ""
     try:
-        return HoodieTable(table.storage, table.config).data_schema(), ""
+        return HoodieTable(table.storage, table.config).data_schema(view=table.view), ""
     except LabError as exc:
         why = exc.message
     for base in sorted(table.view.latest_base_files(), reverse=True):

@@ -204,6 +204,6 @@ class Inspection:
             return None
         replaced = [(*group, time) for group, time in self.replaced.items()]
         try:
-            return FileSystemView(self.config, self.files, self.visibility, replaced)
+            return FileSystemView(self.config, self.files, self.visibility, replaced, self.instants)
         except TableError:
             return None
