@@ -38,7 +38,6 @@ from typing import Any, Literal
 from serde_lab.analysis.rounding import (
     rounded_change,
     rounded_ratio,
-    rounded_value,
     shown_change,
     shown_ratio,
     shown_value,
@@ -259,7 +258,7 @@ def _noisy(row: Row, limits: Limits) -> GateFinding:
     absolute = 0.0 if row.scale else limits.absolute
     lower_is_better = row.metric.better != "higher"
     worse_by = changed(interval.ratio) if (interval.ratio > 1) == lower_is_better else 0.0
-    step = rounded_value(abs(found.after.median - found.before.median))
+    step = found.step
     beyond: tuple[Inequality, ...] = (
         more("change for the worse against the relative limit", worse_by, relative),
         more("change against the absolute limit", step, absolute),

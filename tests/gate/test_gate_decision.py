@@ -54,7 +54,7 @@ def test_a_regression_is_significant_and_beyond_both_limits(
 
 
 def test_a_regression_must_be_significant() -> None:
-    mixed = one_metric("b", [1.4, 0.97, 1.3, 0.96, 1.35, 1.32])
+    mixed = one_metric("b", [1.4, 0.97, 1.3, 1.31, 1.35, 1.32])
     before = one_metric("a", STEADY[:6])
     assert gated(mixed, before=before).exit_status == 0
     assert gated(mixed, replace(LAX, alpha=0.9), before=before).exit_status == 3

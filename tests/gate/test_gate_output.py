@@ -137,6 +137,7 @@ def test_json_is_whole_and_finite() -> None:
     assert {one["what"].split(",")[0] for one in row["inequalities"]} == {
         "p of exact Mann-Whitney",
         "change against the noise floor (calibration)",
+        "nearer end of the interval against 1",
     }
 
 

@@ -50,11 +50,12 @@ class SideValues:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Ratio of medians with interval, p values and separation of one cell of a comparison.
+    """Ratio with interval, p values and separation of one cell of a comparison.
 
-    `p` is exact. `deciding_p` is the p that Holm's correction and the verdict use: `p`, or Student's t on
-    logs if the exact test cannot reach the level and the samples are fully separated. `interval` is None if
-    a value is not positive.
+    The ratio is that of medians; if paired, the median of the rounds' ratios. `way` is 1 if the test finds
+    `after` the higher, -1 if the lower, else 0. `p` is exact. `deciding_p` is the p that Holm's correction
+    and the verdict use: `p`, or Student's t on logs if the exact test cannot reach the level and the
+    samples are fully separated. `interval` is None if a value is not positive.
     """
 
     before: SideValues
@@ -64,6 +65,7 @@ class Evidence:
     p: float = 1.0
     smallest_p: float = 1.0
     test: str = ""
+    way: int = 0
     reachable: bool = False
     separated: bool = False
     deciding_p: float = 1.0
@@ -79,6 +81,14 @@ class Evidence:
     def count(self) -> int:
         """The rounds of the smaller side; the number of pairs if paired."""
         return min(self.before.count, self.after.count)
+
+    @property
+    def step(self) -> float:
+        """How far the medians are apart; if paired, the median of the rounds' differences."""
+        if not self.paired:
+            return rounded_value(abs(self.after.median - self.before.median))
+        rounds = zip(self.before.values, self.after.values, strict=True)
+        return rounded_value(abs(float(np.median([after - before for before, after in rounds]))))
 
     @property
     def testable(self) -> bool:
@@ -157,6 +167,7 @@ def gather(
         p=rounded_p(outcome.p),
         smallest_p=outcome.smallest_p,
         test=outcome.method,
+        way=outcome.way,
         reachable=reachable,
         separated=apart,
         deciding_p=deciding,

@@ -1,7 +1,7 @@
 """Judges how steady the machine was: the noise floor, and rounds in which its speed changed.
 
-The floor is the change between two medians that should be equal, with four of five resamples below it. The
-medians come from two arms that do exactly the same (A/A) if a run has such arms, else from the calibration
+The floor is the change between two sides that should be equal, with four of five resamples below it. The
+sides are two arms that do exactly the same (A/A) if a run has such arms, else from the calibration
 cell, which also bounds the drift between two A/B measurements. The significance test, not the floor, decides
 whether a difference is real: in simulations the 95th percentile in its place cost up to a quarter of the
 detections and saved less than one false alarm in a hundred.
@@ -105,6 +105,15 @@ def notes(
             yield f"{side.label}: the machine's speed moved by more than 10 % in round {rounds}"
         yield from side.messages
     yield from _one_sided(rows)
+    for row in rows:
+        found = row.evidence
+        if found is None or not found.paired or found.ratio is None:
+            continue
+        if (found.ratio - 1) * (found.after.median - found.before.median) < 0:
+            yield (
+                f"{row.arm}, {row.quantity.metric}: the medians went the other way than the ratio, which is"
+                " the median of the rounds' ratios"
+            )
 
 
 def _one_sided(rows: list[Row]) -> Iterator[str]:
@@ -124,7 +133,7 @@ CALIBRATED = "calibration"
 
 
 def spread_of_equals(first: Values, second: Values, *, paired: bool) -> float | None:
-    """The 80th percentile of the change between medians; None with fewer than three rounds."""
+    """The 80th percentile of the change over resamples; None with fewer than three rounds."""
     if paired:
         rounds = sorted(first.keys() & second.keys())
         first, second = {n: first[n] for n in rounds}, {n: second[n] for n in rounds}

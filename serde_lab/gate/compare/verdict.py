@@ -21,6 +21,7 @@ from enum import IntEnum, StrEnum
 
 from serde_lab.analysis.rounding import (
     rounded_change,
+    rounded_ratio,
     shown_change,
     shown_p,
     shown_ratio,
@@ -125,7 +126,10 @@ def direction(increased: bool, better: Better) -> Verdict:
 
 
 def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgement:
-    """The verdict on times and memory: significant, above the floor, or shown to be the same."""
+    """The verdict on times and memory: a difference, noise, or shown to be the same.
+
+    A difference is significant and above the floor, and test and interval show it in the same direction.
+    """
     if not any(found.before.values) and not any(found.after.values):
         return Judgement(Verdict.SAME, "zero on both sides")
     if found.count < SMALLEST_SAMPLE:
@@ -142,10 +146,12 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
     significant = less(_name_of_p(found), found.adjusted_p, limits.alpha)
     size = changed(interval.ratio)
     above = more(f"change against the noise floor ({limits.floor_source})", size, limits.floor)
-    if significant.holds and above.holds:
-        verdict = direction(interval.ratio > 1, better)
-        return Judgement(verdict, _difference(found, limits), (significant, above))
-    if significant.holds or (found.separated and not above.holds):
+    nearer_end = interval.low if found.way > 0 else 1 / interval.high
+    leaves_out_1 = more("nearer end of the interval against 1", rounded_ratio(nearer_end), 1.0)
+    if significant.holds and above.holds and leaves_out_1.holds:
+        verdict = direction(found.way > 0, better)
+        return Judgement(verdict, _difference(found, limits), (significant, above, leaves_out_1))
+    if (significant.holds or found.separated) and not above.holds:
         return Judgement(
             Verdict.NOISE,
             f"{_size(found)}, no larger than the noise floor of "
@@ -169,6 +175,12 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             f" floor of {shown_change(limits.floor)} ({limits.floor_source})",
             (significant, within, lost),
         )
+    if significant.holds:
+        way = "rise" if found.way > 0 else "fall"
+        text = (
+            f"p {shown_p(found.adjusted_p)} shows a {way}, but the interval {_ends(found)} does not"
+        )
+        return Judgement(Verdict.INCONCLUSIVE, text, (significant, leaves_out_1, within))
     return Judgement(Verdict.INCONCLUSIVE, _doubt(found, limits, margin), (significant, within))
 
 
