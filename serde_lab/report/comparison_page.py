@@ -165,7 +165,12 @@ def _findings(findings: Sequence[Document]) -> Section | None:
 
 _COLUMNS = (
     *text_columns("arm", "quantity", "verdict"),
-    Column("ratio", "ratio", about="after over before"),
+    Column(
+        "ratio",
+        "ratio",
+        about="after over before: of the medians or, if both were measured in turns, the median of the"
+        " rounds' ratios",
+    ),
     Column("before", "before"),
     Column("after", "after"),
     Column("rounds", "rounds"),

@@ -1,12 +1,15 @@
 """Each verdict, reached with made-up samples; what may be compared; which rounds count."""
 
+import json
 from dataclasses import replace
+from statistics import median
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serde_lab.analysis.rounding import shown_value
+from serde_lab.analysis.rounding import shown_ratio, shown_value
 from serde_lab.cli.app import main
 from serde_lab.errors import UsageError
 from serde_lab.gate.compare.comparability import HostMismatch, obstacles
@@ -15,6 +18,9 @@ from serde_lab.gate.compare.evidence import gather, rounds_needed
 from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.compare.verdict import NoisyLimits, Verdict, judge_noisy
+from serde_lab.gate.decision import GateResult, Policy
+from serde_lab.gate.gating import gate_sides
+from serde_lab.gate.output.verdict_pages import render_gate
 from serde_lab.measure.code_version import CLOCK, SAMPLES, TASKS
 from tests.gate.made_up_sides import MACHINE, STEADY, arm, calm, log_normal, one_metric, side
 
@@ -51,25 +57,29 @@ def test_a_verdict_goes_the_way_of_the_rounds_though_the_medians_went_the_other(
     row = seconds_row(second, first)
     assert (row.verdict, row.ratio) == (Verdict.FASTER, 0.971)
     (note,) = compare_sides(first, second).notes
-    assert note.startswith("avro, seconds: the medians went the other way than the ratio")
+    assert note.startswith("avro, seconds: the medians differ in the other direction")
 
 
 @settings(deadline=None)
 @given(
+    metric=st.sampled_from(["seconds", "rows_per_s"]),
     rounds=st.integers(3, 24),
     shift=st.sampled_from([0.9, 0.97, 1.0, 1.03, 1.1]),
-    noise=st.sampled_from([0.005, 0.05]),
+    noise=st.sampled_from([0.0, 0.005, 0.05]),
     drift=st.sampled_from([0.0, 0.3, 0.6]),
-    odd=st.sampled_from([0.3, 1.0, 3.0]),
+    odd=st.sampled_from([0.3, 0.9995, 1.0, 1.0005, 3.0]),
+    odd_rounds=st.integers(0, 12),
     seed=st.integers(0, 999),
     paired=st.booleans(),
 )
-def test_a_difference_is_what_test_and_interval_show(
+def test_verdict_interval_p_and_every_output_show_one_direction(
+    metric: str,
     rounds: int,
     shift: float,
     noise: float,
     drift: float,
     odd: float,
+    odd_rounds: int,
     seed: int,
     paired: bool,
 ) -> None:
@@ -78,18 +88,62 @@ def test_a_difference_is_what_test_and_interval_show(
     after = [
         a * b for a, b in zip(machine, log_normal(seed + 2, rounds, noise, shift), strict=True)
     ]
-    after[seed % rounds] *= odd
-    ab = "s" if paired else ""
-    row = seconds_row(one_metric("a", before, ab=ab), one_metric("b", after, ab=ab))
-    found = row.evidence
+    for place in range(odd_rounds):
+        after[(seed + place) % rounds] *= odd
+    sides = (
+        one_metric(label, of, metric, ab="s" if paired else "")
+        for label, of in (("a", before), ("b", after))
+    )
+    result = gate_sides(*sides, Policy(relative=0.02, absolute=0.0, metrics=(metric,)))
+    row = only_row(result.comparison)
+    found, level = row.evidence, result.level_of(row)
     assert found is not None
+    assert found.interval is not None
+    assert found.paired == paired
+    assert level != "regression" or row.verdict is Verdict.SLOWER
+    assert row.verdict is not Verdict.FASTER or level == "passed"
     if row.verdict in (Verdict.SLOWER, Verdict.FASTER):
-        assert found.interval is not None
-        slower = row.verdict is Verdict.SLOWER
-        assert found.interval.low > 1 if slower else found.interval.high < 1
+        rose = (row.verdict is Verdict.SLOWER) == (metric == "seconds")
+        assert found.way == (1 if rose else -1)
+        assert found.adjusted_p <= row.alpha
+        assert found.interval.low > 1 if rose else found.interval.high < 1
+        assert (found.interval.ratio > 1) == rose
         if paired:
-            went = [b > a for a, b in zip(before, after, strict=True)]
-            assert went.count(slower) >= went.count(not slower)
+            ratios = [b / a for a, b in zip(before, after, strict=True)]
+            assert (median(ratios) > 1) == rose
+            went = [ratio > 1 for ratio in ratios]
+            assert went.count(rose) > went.count(not rose)
+        else:
+            assert (median(after) > median(before)) == rose
+        assert ("a rise of" in row.judgement.because) == rose
+        assert ("a fall of" in row.judgement.because) != rose
+    _shows_the_same(result, row, level)
+
+
+def _shows_the_same(result: GateResult, row: Row, level: str) -> None:
+    """Terminal, JSON and JUnit have the level, ratio, interval and sentence of `row`."""
+    assert row.evidence is not None
+    assert row.evidence.interval is not None
+    document = json.loads(render_gate(result, "json"))
+    (in_json,) = (one for one in document["comparison"]["rows"] if one["test"])
+    (finding,) = (one for one in document["findings"] if one["quantity"] == row.quantity.label)
+    assert (in_json["level"], in_json["verdict"]) == (level, row.verdict)
+    assert (finding["level"], finding["verdict"]) == (level, row.verdict)
+    interval = row.evidence.interval
+    ends = in_json["interval"]["low"], in_json["interval"]["high"]
+    assert (in_json["ratio"], *ends) == (interval.ratio, interval.low, interval.high)
+    assert in_json["test"]["adjusted_p"] == row.evidence.adjusted_p
+    suite = ElementTree.fromstring(render_gate(result, "junit"))
+    (case,) = suite.findall(f"testcase[@name='{row.quantity.label}']")
+    failure = case.find("failure")
+    assert (failure is not None) == (level == "regression")
+    assert failure is None or failure.get("message") == finding["text"]
+    line = next(
+        x for x in render_gate(result, cells=True).splitlines() if f" {row.quantity.label} " in x
+    )
+    assert f" {shown_ratio(interval.ratio)} " in line
+    assert f" {shown_ratio(interval.low)}..{shown_ratio(interval.high)} " in line
+    assert line.rstrip().endswith(level)
 
 
 def test_two_lumps_whose_medians_and_ranks_differ_are_undecided() -> None:

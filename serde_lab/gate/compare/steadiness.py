@@ -105,14 +105,19 @@ def notes(
             yield f"{side.label}: the machine's speed moved by more than 10 % in round {rounds}"
         yield from side.messages
     yield from _one_sided(rows)
+    yield from _unlike_the_medians(rows)
+
+
+def _unlike_the_medians(rows: list[Row]) -> Iterator[str]:
+    """Explain each verdict that the two medians beside it seem to contradict."""
     for row in rows:
         found = row.evidence
-        if found is None or not found.paired or found.ratio is None:
+        if found is None or row.verdict not in (Verdict.FASTER, Verdict.SLOWER):
             continue
-        if (found.ratio - 1) * (found.after.median - found.before.median) < 0:
+        if found.way * (found.after.median - found.before.median) < 0:
             yield (
-                f"{row.arm}, {row.quantity.metric}: the medians went the other way than the ratio, which is"
-                " the median of the rounds' ratios"
+                f"{row.arm}, {row.quantity.label}: the medians differ in the other direction; the ratio"
+                " is the median of the rounds' ratios"
             )
 
 
