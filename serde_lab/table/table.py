@@ -386,11 +386,17 @@ def _counting(timeline: Timeline) -> tuple[Instant, ...]:
 
 
 def _were_removed(before: Sequence[Instant], now: Sequence[Instant]) -> bool:
-    """Whether files or instants of the timeline `before` may be gone: there was a clean, an archiving or a
-    rollback meanwhile. A listing beside an archiving may lack an instant and have an older one."""
-    left = {(instant.time, instant.completed_action) for instant in now}
+    """Whether files or instants of the timeline `before` may be gone: there was a clean, an archiving, a
+    rollback or a restore meanwhile. A listing beside an archiving may lack an instant and have an older one.
+    Apache Hudi rolls a completed write back by making it inflight again, before its files go.
+    """
+    left = {(one.time, one.completed_action) for one in now}
+    done = {(one.time, one.completed_action) for one in now if one.is_completed}
+    gone = any(
+        (one.time, one.completed_action) not in (done if one.is_completed else left)
+        for one in before
+    )
     cleans = [[one for one in listed if one.action == "clean"] for listed in (before, now)]
-    gone = any((instant.time, instant.completed_action) not in left for instant in before)
     return gone or cleans[0] != cleans[1]
 
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.table.storage.storage import Storage
+from serde_lab.table.storage.storage import Storage, StoredFile
 from serde_lab.table.table import HoodieTable
+from tests.faults.small_table import COW, FIRST, SECOND, make, seen_after, seen_by_us
+from tests.faults.small_table import MOR as MOR_TABLE
 from tests.pipeline.lab_table import MOR, PARTITIONED, LabTable
 
 pytestmark = pytest.mark.slow
@@ -100,3 +102,33 @@ def test_a_write_completes_that_changes_columns(kind: str, asked: str, tmp_path:
         after = read(Storage.open(table.path), READS[asked])
         assert after["x"].type == WIDE.field("x").type
         assert found in (before, after), f"a write before step {step} of {alone.steps}"
+
+
+class RollingBack(Storage):
+    """While a read is planned, Apache Hudi rolls the last write back: first its completed file goes, then
+    one of its data files."""
+
+    begun = False
+
+    def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredFile]]:
+        if not (folder or self.begun):
+            self.begun = True
+            table = HoodieTable.open(Storage.open(self.url))
+            last = table.timeline().completed()[-1]
+            written = table.commit_metadata(last).write_stats
+            assert len(written) > 1
+            table.timeline().delete(last)
+            table.storage.delete(written[0].path)
+        return super().list_folder(folder)
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize("table_type", [COW, MOR_TABLE])
+def test_a_completed_write_is_rolled_back(table_type: str, version: int, tmp_path: Path) -> None:
+    """Part of what it wrote is no state of the table."""
+    made = make(tmp_path, table_type, {"hoodie.write.table.version": str(version)})
+    both = seen_after({}, [*FIRST, *SECOND])
+    assert seen_by_us(made) == both
+    storage = RollingBack.open(tmp_path)
+    assert seen_by_us(storage) == seen_after({}, FIRST)
+    assert storage.begun
