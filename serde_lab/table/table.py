@@ -42,7 +42,13 @@ from serde_lab.table.timeline.commit_metadata import (
     json_object,
 )
 from serde_lab.table.timeline.lsm_timeline import LsmTimeline, Undone
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline, latest
+from serde_lab.table.timeline.timeline import (
+    WRITE_ACTIONS,
+    Instant,
+    Timeline,
+    latest,
+    were_removed,
+)
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",
@@ -205,7 +211,7 @@ class HoodieTable:
         instants = _counting(timeline)
         # the timeline is read before the files, so a commit in between stays invisible as a whole
         files = list_table_files(self.storage)
-        while _were_removed(instants, now := _counting(timeline)):
+        while were_removed(instants, now := _counting(timeline)):
             instants, files = now, list_table_files(self.storage)
         visibility = visibility_of(instants, as_of, requested_by)
         if own_instant is not None:
@@ -383,21 +389,6 @@ def _counting(timeline: Timeline) -> tuple[Instant, ...]:
     files = timeline.files()
     late = late_completions(timeline, files)
     return tuple(instant for instant in latest(files) if instant not in late)
-
-
-def _were_removed(before: Sequence[Instant], now: Sequence[Instant]) -> bool:
-    """Whether files or instants of the timeline `before` may be gone: there was a clean, an archiving, a
-    rollback or a restore meanwhile. A listing beside an archiving may lack an instant and have an older one.
-    Apache Hudi rolls a completed write back by making it inflight again, before its files go.
-    """
-    left = {(one.time, one.completed_action) for one in now}
-    done = {(one.time, one.completed_action) for one in now if one.is_completed}
-    gone = any(
-        (one.time, one.completed_action) not in (done if one.is_completed else left)
-        for one in before
-    )
-    cleans = [[one for one in listed if one.action == "clean"] for listed in (before, now)]
-    return gone or cleans[0] != cleans[1]
 
 
 def _comments(verb: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ overwritten. Source: org.apache.hudi.common.table.timeline (InstantFileNameGener
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, cast
@@ -181,6 +181,21 @@ def latest(files: Iterable[Instant]) -> tuple[Instant, ...]:
     by_state = sorted(files, key=lambda one: (states.index(one.state), one.completion_time or ""))
     found = {(one.time, one.completed_action): one for one in by_state}
     return tuple(sorted(found.values(), key=lambda instant: (instant.time, instant.action)))
+
+
+def were_removed(before: Sequence[Instant], now: Sequence[Instant]) -> bool:
+    """Whether files or instants of the timeline `before` may be gone: there was a clean, an archiving, a
+    rollback or a restore meanwhile. A listing beside an archiving may lack an instant and have an older one.
+    Apache Hudi rolls a completed write back by making it inflight again, before its files go.
+    """
+    left = {(one.time, one.completed_action) for one in now}
+    done = {(one.time, one.completed_action) for one in now if one.is_completed}
+    gone = any(
+        (one.time, one.completed_action) not in (done if one.is_completed else left)
+        for one in before
+    )
+    cleans = [[one for one in listed if one.action == "clean"] for listed in (before, now)]
+    return gone or cleans[0] != cleans[1]
 
 
 def instant_name(instant: Instant, layout_version: int) -> str:
