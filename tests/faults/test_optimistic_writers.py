@@ -481,6 +481,18 @@ def write_table(
     return prepared.commit(Between(rows.to_batches(), between))
 
 
+def test_a_delete_that_found_no_columns_states_those_of_another_writer(tmp_path: Path) -> None:
+    storage = Storage.open(tmp_path)
+    table = HoodieTable.create(storage, parse_options(OPTIONS).table)
+    gone = pa.table({"p": ["nowhere"], "k": ["none"]})
+    options = {**OPTIONS, **OPTIMISTIC, "hoodie.datasource.write.operation": "delete"}
+    prepared = PreparedWrite.of(storage, gone.schema, parse_options(options, table.config))
+    with prepared.hold():
+        write(storage, OURS)
+        prepared.commit(InProcessExchange([gone.to_batches()]))
+    check_readers(storage, seen_after({}, OURS))
+
+
 def test_a_column_that_another_writer_adds_meanwhile_stays(tmp_path: Path) -> None:
     storage = make(tmp_path)
     write(storage, OURS, between=lambda: write_wider(storage, "extra"))

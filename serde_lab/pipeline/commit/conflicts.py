@@ -163,16 +163,18 @@ class TableAtBegin:
         return replace(self, completed=self.completed | {_name(own)})
 
     def schema_to_state(self, table: HoodieTable, schema: str, instant: Instant) -> str:
-        """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns.
+        """The Avro schema that our commit states: `schema`, or a later one if ours changes no columns or
+        found none ("").
 
         Raises WriteConflict in three cases: another commit since then and ours changed the columns,
         differently; ours changes them, and a write that began later has committed; one of the two changed
         columns that other readers would then misread in partial rows that the other has logged.
         """
-        if not schema:
-            return schema
-        ours = stated_columns(schema, "our schema")
         last, theirs = table.schema_statement() or ("", "")
+        if not schema:
+            # hudi-rs cannot read a table whose last write states no columns and has no files
+            return theirs
+        ours = stated_columns(schema, "our schema")
         columns = stated_columns(theirs, f"instant {last}: its schema") if theirs else self.columns
         stated, now = schema, ours
         if columns not in (ours, self.columns):
