@@ -190,6 +190,19 @@ def damage(name: str, make: Callable[[Storage], PlainWriter]) -> Callable[[Damag
     return register
 
 
+def test_a_metadata_table_that_was_built_later_is_not_stale(local: Storage) -> None:
+    """Apache Hudi builds it in a commit of its own, from the files of all earlier commits."""
+    writer = cow(local)
+    version = "hoodie.table.version=9"
+    edit_properties(writer, version, f"{version}\nhoodie.table.metadata.partitions=files")
+    times = [commit.time for commit in writer.table.timeline().completed()]
+    assert len(times) > 1
+    folder = ".hoodie/metadata/.hoodie/timeline"
+    for time in (*(f"{number:017}" for number in range(4)), times[-1]):
+        local.put_new(f"{folder}/{time}_{times[-1]}.deltacommit", b"x")
+    assert validate_table(local, deep=True).findings == ()
+
+
 def edit_properties(writer: PlainWriter, old: str, new: str) -> None:
     path = ".hoodie/hoodie.properties"
     text = writer.storage.get(path).decode()

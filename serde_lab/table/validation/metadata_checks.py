@@ -201,7 +201,10 @@ def _pending(table: Inspection) -> Iterator[TableFinding]:
 
 
 def _metadata_table(table: Inspection) -> Iterator[TableFinding]:
-    """Find commits for which the metadata table lacks a deltacommit of the same time."""
+    """Find commits for which the metadata table lacks a deltacommit of the same time.
+
+    It has none for the commits before it was built; building it has times of zeros and a number.
+    """
     if table.config is None or not table.config.metadata_partitions:
         return
     layout = ".hoodie/timeline" if table.layout_version == 2 else ".hoodie"
@@ -219,7 +222,7 @@ def _metadata_table(table: Inspection) -> Iterator[TableFinding]:
             "there is no such table",
         )
         return
-    first = min((time for time in done if time.strip("0")[:1] == "2"), default="")
+    first = min((time for time in done if not time.startswith("0")), default="")
     for instant in table.writes:
         if instant.time >= first and instant.time not in done:
             yield Kind.METADATA_TABLE_STALE.at(
