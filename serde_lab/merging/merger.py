@@ -49,7 +49,7 @@ PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 ANY = "*"
 """The record type that means any."""
 ARROW = "ARROW"
-"""The record type of everything that reads tables: snapshots and compactions."""
+"""The record type of reads and compactions that name no strategy."""
 
 Rows = Any
 """An Arrow batch, or `serde_lab.serde.interface.Records` of one strategy. Both have a length, `column(name)`
@@ -133,9 +133,9 @@ class RecordMerger(ABC):
     strategy_id: ClassVar[str]
     """The UUID of the semantics. It is a property of the table; all implementations of them share it."""
     record_types: ClassVar[Sequence[str]] = (ANY,)
-    """ANY, or the strategies whose records it takes, by name (ARROW, AVRO, INTERNAL_ROW, PICKLE, …). Readers
-    and compactions have records of type ARROW. Of several mergers of one strategy id, the first one that
-    supports the write's strategy is used, as RFC-46 says of engines."""
+    """ANY, or the strategies whose records it takes, by name (ARROW, AVRO, INTERNAL_ROW, PICKLE, …). Reads
+    and compactions have records of type ARROW unless they name a strategy. Of several mergers of one strategy
+    id, the first one that supports the write's strategy is used, as RFC-46 says of engines."""
     phase: ClassVar[str] = "merge"
     """The phase to which its time is assigned."""
 

@@ -74,7 +74,7 @@ class DeleteMarkers:
 
     def check(self, schema: pa.Schema) -> None:
         """Raises SchemaError if `_hoodie_is_deleted` is not boolean, or the table's field is missing or of a
-        type whose values have no text, or another one in Apache Hudi.
+        type whose values have no text here, or a different one in Apache Hudi.
         """
         if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
             raise SchemaError(

@@ -2,8 +2,9 @@
 
 The encoding is Hudi's (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
 TimestampBasedKeyGenerator, CustomKeyGenerator, AutoRecordGenWrapperKeyGenerator and
-PartitionPathEncodeUtils). With one key field the key is its value, with several it is `f1:v1,f2:v2`,
-without any it is made from the row's position in the input. Fields are named by path (`schema.py`).
+PartitionPathEncodeUtils). A key is the value of its one field, or `f1:v1,f2:v2` (`KeyGenerator.complex` says
+when); without key fields it is made from the row's position in the input. Fields are named by path
+(`schema.py`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ BatchOperation = Annotated[Operation | TableOperation, BeforeValidator(_operatio
 
 
 class Batch(ScenarioSection):
-    """`[[setup]]` or `[[commit]]`: a write, a read or a compaction. Shares are from 0 to 1."""
+    """`[[setup]]` or `[[commit]]`: a write, a read or a compaction."""
 
     operation: BatchOperation = Operation.UPSERT
     rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
@@ -132,8 +132,8 @@ class Batch(ScenarioSection):
 class ArmOptions(BaseModel):
     """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
 
-    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
-    whole batch.
+    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means all
+    records of a batch for one target.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)

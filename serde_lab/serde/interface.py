@@ -25,8 +25,9 @@ Strategies, plug-ins included, share these functions: `records.schema.check_supp
 `serde.registry.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened`
 and `frame_error` in `decode`, `serde.framing.schema_fingerprint` for the head of a frame.
 
-Headline figures are the sum of the four verbs above. The representation behind `Records` decides how the
-work divides into converting and serialising, so every strategy's module docstring describes it.
+SerDe CPU, the headline figure, sums the four verbs above, and sorting, reading and picking records. The
+representation behind `Records` decides how the work divides among these, so every strategy's module
+docstring describes it.
 
 The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that only read are methods of
 `Records`; verbs that make records of a schema are methods of the SerDe bound to that schema:
@@ -143,7 +144,10 @@ _NO_MARKERS = DeleteMarkers()
 
 
 class Records(ABC):
-    """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk."""
+    """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk.
+
+    Whatever reads decoded records may raise DecodeError: a value may be checked only when it is read.
+    """
 
     schema: RecordSchema
 

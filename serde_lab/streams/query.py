@@ -65,7 +65,7 @@ class WrittenBatch:
 Watch = Callable[[WrittenBatch], None]
 
 _GIVEN: dict[tuple[str, str], tuple[str, MicroBatch, DataFrame]] = {}
-"""By table and identifier: the run that gave the last batch which is stored, the batch, and its rows."""
+"""The last stored batch, by table and identifier: the run that gave it, the batch, and its rows."""
 
 
 class BatchWriter:

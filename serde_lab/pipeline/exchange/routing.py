@@ -226,7 +226,7 @@ class Task:
 
     @property
     def write_token(self) -> str:
-        """Contains partition and stage but no attempt, so all attempts write the same file names."""
+        """Names the task and not its attempt, so all attempts write the same file names."""
         return write_token(self.partition, self.plan.batch * _FLUSHES + self.flush)
 
     @property

@@ -64,8 +64,9 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     the options turn them off, and compaction if `hoodie.compact.inline` is true.
 
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
-    Raises OptionError for one that is unknown or invalid, SchemaError and DataError for data that the
-    table cannot hold, ConcurrentWrite if another writer is active, WriteConflict if this write is optimistic
+    Raises SetupError if the workers' Python lacks packages, OptionError for an option that is unknown or
+    invalid, SchemaError and DataError for data that the table cannot hold, TableError for a table that cannot
+    be written safely, ConcurrentWrite if another writer is active, WriteConflict if this write is optimistic
     and conflicts with another one; nothing is committed then. Warns (PortabilityWarning) of anything that
     some version of Hudi cannot read or continue to write.
     """
@@ -172,7 +173,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.read` lists them all); the default
     is a snapshot read. This call decides which files are read; the rows are read when an action runs.
     Raises TableError if there is no table or its kind is not supported, OptionError for an option that is
-    unknown or invalid.
+    unknown or invalid or a time whose files are gone, SetupError if the workers' Python lacks packages.
     """
     return frame_of(spark, plan_read(open_table(path), parse_read_options(options or {})))
 

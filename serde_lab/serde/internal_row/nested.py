@@ -63,9 +63,6 @@ _NO_ROW = 2
 """The null bits of the outer row if the record has no row."""
 
 
-# by columns
-
-
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
     """The records of `batch`, which is in plain form: one binary value each, in one buffer.
 
@@ -171,8 +168,6 @@ def update_metadata(reader: NestedReader, given: Given, fingerprint: int) -> pa.
     metadata = write_structs(parts, _METADATA, len(reader))
     return _records(metadata, reader.row_bytes, reader.no_row, fingerprint)
 
-
-# by the loop
 
 _PREFIX_CODES = "BBI"
 

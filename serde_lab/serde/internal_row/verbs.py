@@ -49,9 +49,6 @@ _FORM_BITS = np.uint64(0xFF << 8)
 _HEAD_BITS = np.uint64(0xFFFF_FFFF_FFFF)
 
 
-# by columns
-
-
 def project(
     readers: Sequence[FlatReader], projection: Projection, layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
@@ -148,8 +145,6 @@ def _is_slot(lengths: npt.NDArray[np.int32]) -> bool:
     first = int(lengths[0])
     return first <= LONGEST_SLOT_STRING and bool((lengths == first).all())
 
-
-# by the loop
 
 Write = Callable[[Sequence[Sequence[Any]], RowLayout, int], pa.BinaryArray]
 

@@ -85,7 +85,7 @@ class BaseFileWriter:
     The file is built in memory and appears under its name only at `close`. `previous` is the path of the base
     file that this one replaces; None for a new file group. `inflight_path`, if given, is the instant's
     inflight file; once it is gone, nothing is written any more. Sequence numbers begin at `rows_before`.
-    `may_be_replaced` and `split_by_order` as in Writing.
+    `may_be_replaced` and `split_by_order` as in `data_files.Writing`.
     """
 
     def __init__(

@@ -185,8 +185,8 @@ def has_partial_rows(
 def partial_columns_and_deletes(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> tuple[set[str], bool]:
-    """The columns of those rows in these logs that lack other columns, and whether there are delete blocks.
-    Raises TableError for a damaged block."""
+    """The columns of the partial rows in these logs, and whether there are delete blocks. Raises TableError
+    for a damaged block."""
     blocks = [block for block, _ in committed_blocks(storage, log_files, visibility)]
     schemas = [block.header.get(Header.SCHEMA) for block in blocks if _is_partial(block)]
     columns = {f["name"] for schema in schemas if schema for f in json.loads(schema)["fields"]}
