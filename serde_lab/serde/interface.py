@@ -263,11 +263,15 @@ class BoundSerde(ABC):
 
     @abstractmethod
     def from_arrow(self, batch: pa.RecordBatch) -> Records:
-        """Convert in: `batch` has the columns of `schema.batch_schema`."""
+        """Convert in: `batch` has the columns of `schema.batch_schema`. Raises DataError for what records
+        cannot hold.
+        """
 
     @abstractmethod
     def encode(self, records: Records, bounds: Bounds) -> Frames:
-        """Serialise. Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`."""
+        """Serialise. Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`. Raises
+        DataError for frames of 2 GiB in all.
+        """
 
     @abstractmethod
     def decode(self, frames: pa.BinaryArray) -> Records:

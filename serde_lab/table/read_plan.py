@@ -1,8 +1,8 @@
 """Reading of rows: plans of the four kinds of read, and file slices with their logs merged in.
 
 A plan (snapshot, read-optimised, time travel or incremental) says which file slices to read, which rows to
-keep, and at which time; its slices can be read in this process or in workers. Times are completion times; in
-table version 6, which stores none, instant times.
+keep, and at which time; its slices can be read in this process or in workers. Times are completion times
+(in table version 6, which stores none, instant times), except `requested_by`.
 
 Of a slice, the base file streams through; only the logs are held in memory. Source:
 KeyBasedFileGroupRecordBuffer: a log entry wins if its ordering value is not less than the base row's, and

@@ -22,7 +22,7 @@ INDEX_FIELDS = (
     *("index_type", "index_global", "bucket_count", "bucket_fields"),
     *("bucket_engine", "bucket_expressions"),
 )
-"""The fields of TableConfig about the index. Hudi stores them nowhere, so every writer must state them."""
+"""The fields of TableConfig about the index. Hudi stores them nowhere; only the lab's tables state them."""
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 ORDERING, OLDER_ORDERING = (
     "hoodie.table.ordering.fields",

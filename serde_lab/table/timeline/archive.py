@@ -45,7 +45,8 @@ class Archived:
 
 
 def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived | None:
-    """If more than `commits_max` writes are on the active timeline, archive all but the last `commits_min`.
+    """If more than `commits_max` writes are on the active timeline, archive those before the last
+    `commits_min`, up to the first that must stay.
 
     None if there was nothing to do. The caller holds the table's lock. Raises OptionError for bounds that do
     not fit, TableError for table version 6, whose history has another form.
