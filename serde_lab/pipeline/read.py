@@ -176,7 +176,7 @@ def _plan_changes(table: HoodieTable, options: ReadOptions) -> ReadPlan:
 def _check_changes(table: HoodieTable, options: ReadOptions) -> None:
     """Raise OptionError if changes or files of the range may be gone.
 
-    The files were listed before: a clean or an archiving may have taken some of it meanwhile.
+    The files were listed before: a clean or an archiving may have taken some meanwhile.
     """
     times = [_completion(i) for i in table.timeline().completed()]
     earlier = _archived(table)

@@ -72,7 +72,7 @@ class PreparedWrite:
 
     `schema` has the table's columns after the write, `given` those of the records if they leave some out.
     `makes_table`: this write creates the table, and removes it if the write fails. `avro` is the schema
-    for the commit, "" if the table's columns are unknown so far. `extra_metadata`: what else it states.
+    for the commit, "" if the table's columns are unknown so far. `extra_metadata`: what it states besides.
     """
 
     coordinator: Coordinator
@@ -331,5 +331,5 @@ SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)
 
 
 def _place_of(stat: WriteStat) -> str:
-    """What an instant has one file of: a log's path, or a base file's file group."""
+    """The place that one file of an instant takes: a log's path, or a base file's file group."""
     return stat.path if stat.is_log else f"{stat.partitionPath}/{stat.fileId}"

@@ -65,8 +65,8 @@ class Damaged(Exception):
 def without_collector() -> Iterator[None]:
     """Keep Python's garbage collector off during the block; also a decorator.
 
-    Of the objects that a batch of records becomes none is garbage, but the collector would look at all of
-    them again and again while they grow in number.
+    None of the objects that a batch of records becomes is garbage, but the collector would look at all of
+    them again and again.
     """
     was_enabled = gc.isenabled()
     gc.disable()

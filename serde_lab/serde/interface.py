@@ -25,9 +25,8 @@ Strategies, plug-ins included, share these functions: `records.schema.check_supp
 `serde.registry.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened`
 and `frame_error` in `decode`, `serde.framing.schema_fingerprint` for the head of a frame.
 
-SerDe CPU, the headline figure, sums the four verbs above, and sorting, reading and picking records. The
-representation behind `Records` decides how the work divides among these, so every strategy's module
-docstring describes it.
+Headline figures sum the four verbs above, and routing, reading and picking records. The representation behind
+`Records` decides how the work divides among these; every strategy's module docstring describes it.
 
 The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that only read are methods of
 `Records`; verbs that make records of a schema are methods of the SerDe bound to that schema:
@@ -144,10 +143,8 @@ _NO_MARKERS = DeleteMarkers()
 
 
 class Records(ABC):
-    """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk.
-
-    Whatever reads decoded records may raise DecodeError: a value may be checked only when it is read.
-    """
+    """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk. Reading
+    decoded records may raise DecodeError: a strategy may check a value when it is read."""
 
     schema: RecordSchema
 
@@ -263,15 +260,12 @@ class BoundSerde(ABC):
 
     @abstractmethod
     def from_arrow(self, batch: pa.RecordBatch) -> Records:
-        """Convert in: `batch` has the columns of `schema.batch_schema`. Raises DataError for what records
-        cannot hold.
-        """
+        """Convert in a batch of `schema.batch_schema`. Raises DataError for what records cannot hold."""
 
     @abstractmethod
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         """Serialise. Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`. Raises
-        DataError for frames of 2 GiB in all.
-        """
+        DataError for frames of 2 GiB in all."""
 
     @abstractmethod
     def decode(self, frames: pa.BinaryArray) -> Records:

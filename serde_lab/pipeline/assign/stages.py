@@ -73,7 +73,7 @@ def _index_records(task: Task, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def relay_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send records on unchanged over the next hop, as an operator does that only looks at them.
+    """Send records on unchanged over the next hop, as an operator that only looks at them does.
 
     One task holds all frames of a write, and decodes a few at a time, since the next hop needs the records'
     keys. A frame of one record is sent on as it is; others are encoded again, because their records may go to

@@ -4,9 +4,8 @@ Two writes conflict if they touch the same file group: they change it, make it o
 index, the bucket identifies the file group, since two writers give a new bucket two file ids. Three rules
 are stricter than Apache Hudi's:
 
-- Without a bucket index, a write that looked its keys up conflicts with new keys that another write has
-  added to a partition to which it adds keys, too, or anywhere if the index is global: both may have added the
-  same key.
+- Without a bucket index, a write that looked its keys up conflicts with one that also adds keys to one of its
+  partitions, or anywhere if the index is global: both may have added the same key.
 - Two writes conflict if they store the same batch of a stream.
 - Two writes conflict if each changed the table's columns, differently. A write that changes them also
   conflicts with one that began later and has committed: readers take the columns of the one that began last.

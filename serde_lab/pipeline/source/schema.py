@@ -93,7 +93,7 @@ def table_schema(table: HoodieTable) -> RecordSchema:
 
 
 def _own_schema(stored: pa.Schema, table: HoodieTable) -> RecordSchema:
-    """The schema of the table's records. Raises TableError for columns that a write would make others."""
+    """The schema of the table's records. Raises TableError for columns whose type a write would change."""
     for field in stored:
         if storage_type(field.type) != plain_type(field.type):
             raise TableError(
@@ -297,7 +297,7 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
     The first rows of a few file slices are compared.
     """
     config, data = table.config, keys.schema.data
-    # from version 9 on every writer names it in a table that states no other form, as none of the lab's does
+    # from version 9 on every writer names the field, unless the table states another form; the lab's do not
     named = config.index_type and config.extra.get(_MADE_AS) == "9"
     lone = len(config.record_key_fields) == 1 and not config.bare_keys and not named
     if lone and config.extra.get(_KEY_FORM) == "VALUE_ONLY":
@@ -324,7 +324,7 @@ def check_stored_keys(table: HoodieTable, keys: KeyGenerator, options: WriteOpti
         where = table.storage.describe(slice_.paths[0])
         for rows in islice(plan.batches(slice_), 1):
             for column, make in makers.items():
-                # no write looks for a value that none may have, such as a folder's with a slash
+                # no write looks for a value that it refuses, such as a folder's name with a slash
                 with suppress(DataError):
                     _check_same(rows.column(column), make(rows), where)
 

@@ -69,7 +69,7 @@ class LogRecords:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The rows of a batch of the base file that meet an entry, and the entry of each.
 
-        An entry meets one row of its key, if the base file has it more than once; `open_` are those that have
+        An entry meets one row of its key, even if the base file has several; `open_` are those that have
         met none yet. By position it meets all of them: Hudi's writer finds each, and logs its position.
         """
         if self.by_position:
@@ -155,7 +155,7 @@ def has_positions(block: LogBlock, base_instant: str) -> bool:
 
 
 def check_positions(storage: Storage, base: str, base_instant: str, newest_log: str) -> None:
-    """Raise TableError for a slice of which a log without positions, put on top, would change other rows.
+    """Raise TableError if a log without positions would undo what this slice's logs changed.
 
     If a base file has a key more than once, Apache Hudi's logs reach all rows of the key, by their positions.
     With a block without positions among them, every reader goes by keys, and they reach one row each.

@@ -92,7 +92,7 @@ class LsmTimeline:
         }
 
     def completions(self, among: Collection[str] | None = None) -> dict[str, str]:
-        """When these instants completed, those of them that are archived writes; by default all of these."""
+        """When the archived writes among these instants completed; by default all archived writes."""
         return {
             row["instantTime"]: row["completionTime"]
             for name in self._files(among)
