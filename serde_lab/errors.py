@@ -6,9 +6,9 @@
      ├── UsageError              2  the caller asked for something impossible or unsupported
      │    ├── ScenarioError      2  a scenario file: names file and key
      │    ├── OptionError        2  an option of a write, a strategy or a table
-     │    ├── SchemaError        2  a column or type that the table does not support
+     │    ├── SchemaError        2  a column or type that table or strategy does not support
      │    └── DataError          2  data that cannot be written: a null key, a null ordering value
-     ├── RunError                1  a run directory that is damaged or has another format version
+     ├── RunError                1  a run directory, baseline or history: missing, damaged, of another version
      ├── TableError              1  a Hudi table that is damaged, or of an unsupported kind
      │    └── ConcurrentWrite    1  another writer holds the table, or rolled this write back
      │         └── WriteConflict 1  another writer has committed what this write changes, too
