@@ -59,7 +59,6 @@ MEANING: Mapping[str, str] = {
     ZONE: "the input and output zone; overrides the two options above",
 }
 
-# units per millisecond, and milliseconds per unit
 _PER_MS = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1000, "MILLISECONDS": 1}
 _MS_PER = {"SECONDS": 1000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
 _UNITS = {

@@ -74,7 +74,6 @@ _LEAST_ROW_BYTES = 256
 _BATCH_ROWS = 64 * 1024
 CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 """The meta columns in which all rows of a write to one file have one value."""
-# the meta columns that carried-over rows keep
 _KEPT = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
