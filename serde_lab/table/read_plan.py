@@ -338,13 +338,7 @@ def plan_snapshot(
     return _plan(table, schema, slices, view.visibility, columns, read_optimised, None)
 
 
-def plan_incremental(
-    table: HoodieTable,
-    begin: str,
-    end: str | None = None,
-    *,
-    columns: Sequence[str] | None = None,
-) -> ReadPlan:
+def plan_incremental(table: HoodieTable, begin: str, end: str | None = None) -> ReadPlan:
     """Plan a read of the rows written by instants that completed after `begin` and not after `end`.
 
     The rows are read as of `end`; deleted rows are not included. Raises OptionError for an empty range.
@@ -365,9 +359,8 @@ def plan_incremental(
         if s.base_instant in changed
         or any(unknown or log.instant in changed for log in s.log_files)
     )
-    return _plan(
-        table, table.data_schema(view=view), slices, view.visibility, columns, False, changed
-    )
+    schema = table.data_schema(view=view)
+    return _plan(table, schema, slices, view.visibility, None, False, changed)
 
 
 def _plan(
