@@ -57,43 +57,29 @@ class MergeCount:
 
 
 class FileSliceReader:
-    """The rows of one slice, in batches of the meta columns and then the columns of `data_schema`.
+    """The rows of one slice of a plan, whichever commit wrote them, in batches of the plan's columns.
 
-    `data_schema` is the table's whole schema; `columns` selects and orders the output (meta columns too).
-    `read_optimised` ignores the logs. Rows are merged as records of `records`, by default on Arrow; without
-    logs nothing is merged. Raises TableError for what cannot be read, a damaged log block included. Rows come
-    in the order of the base file, followed by the rows from the logs. `timeline` times the steps.
+    Without logs nothing is merged. Raises TableError for what cannot be read, a damaged log block included.
+    Rows come in the order of the base file, followed by the rows from the logs. `timeline` times the steps.
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        config: TableConfig,
-        slice_: FileSlice,
-        data_schema: pa.Schema,
-        visibility: Visibility,
-        *,
-        columns: Sequence[str] | None = None,
-        read_optimised: bool = False,
-        records: StrategyRecords | None = None,
-        timeline: TaskTimeline | None = None,
+        self, plan: ReadPlan, slice_: FileSlice, timeline: TaskTimeline | None = None
     ) -> None:
-        self._storage, self._config, self._slice = storage, config, slice_
+        self._plan, self._slice, self.schema = plan, slice_, plan.schema
         self._timeline = timeline or TaskTimeline("read")
-        whole = with_meta_columns(data_schema.remove_metadata())
-        self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
+        whole, ordering = plan.whole_schema, plan.config.merge_ordering
         # columns that the merge reads, besides the requested ones
-        needed = {*META_NAMES, *columns_of(config.merge_ordering), *self.schema.names}
-        if config.merge_mode is MergeMode.CUSTOM:
+        needed = {*META_NAMES, *columns_of(ordering), *self.schema.names}
+        if plan.config.merge_mode is MergeMode.CUSTOM:
             # a custom merger may read any column
             needed |= {*whole.names}
         self._read = pa.schema([field for field in whole if field.name in needed])
-        self._visibility = visibility
         self._combiner: Combiner | None = None
-        self._logs_too = bool(slice_.log_files) and not read_optimised
+        self._logs_too = bool(slice_.log_files) and not plan.read_optimised
         self._form: RowForm = ArrowForm()
-        if records is not None and self._logs_too:
-            self._form = form_of(records, self._read, config.merge_ordering, self._timeline)
+        if plan.records is not None and self._logs_too:
+            self._form = form_of(plan.records, self._read, ordering, self._timeline)
         self.count = MergeCount()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -129,15 +115,15 @@ class FileSliceReader:
             yield self._narrowed(found)
 
     def _read_logs(self) -> LogRecords:
-        config = self._config
+        config = self._plan.config
         data = pa.schema(list(self._read)[len(META_NAMES) :])
         roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
         rules = config.merge_rules
         log, self.count.log = read_log_records(
-            self._storage,
+            self._plan.storage,
             self._slice.log_files,
             roles,
-            self._visibility,
+            self._plan.visibility,
             rules,
             self._form,
             self._timeline,
@@ -172,7 +158,7 @@ class FileSliceReader:
             return kept, None
         open_[met] = False
         wins = np.ones(len(met), np.bool_)
-        ordering = self._config.merge_ordering
+        ordering = self._plan.config.merge_ordering
         if ordering:
             wins = log.always[met] | not_older(
                 [values.take(pa.array(base_rows)) for values in base.ordering(ordering)],
@@ -222,8 +208,8 @@ class FileSliceReader:
         base = self._slice.base_file
         if base is None:
             return
-        reader = BaseFileReader(self._storage, base.path)
-        where = self._storage.describe(base.path)
+        reader = BaseFileReader(self._plan.storage, base.path)
+        where = self._plan.storage.describe(base.path)
         present = [name for name in schema.names if name in reader.schema.names]
         batches = reader.batches(present, rows)
         while True:
@@ -240,8 +226,10 @@ class FileSliceReader:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One read as a picklable value. `commit_times` keeps only the rows that one of these instants wrote.
+    """One read as a picklable value.
 
+    `data_schema` is the table's whole schema; `columns` selects and orders the output (meta columns too).
+    `read_optimised` ignores the logs. `commit_times` keeps only the rows that one of these instants wrote.
     Slices whose logs hold partial rows are read with the plan `whole` instead, if given. Slices with logs are
     merged as records of `records`, by default on Arrow.
     """
@@ -258,9 +246,14 @@ class ReadPlan:
     records: StrategyRecords | None = None
 
     @property
+    def whole_schema(self) -> pa.Schema:
+        """Meta columns, then all data columns."""
+        return with_meta_columns(self.data_schema.remove_metadata())
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the result: meta columns and data, or the requested ones."""
-        whole = with_meta_columns(self.data_schema.remove_metadata())
+        whole = self.whole_schema
         names = whole.names if self.columns is None else self.columns
         return pa.schema([whole.field(name) for name in names])
 
@@ -278,17 +271,7 @@ class ReadPlan:
         names = self.schema.names
         filtered = self.commit_times is not None
         read = [*names, COMMIT_TIME] if filtered and COMMIT_TIME not in names else names
-        reader = FileSliceReader(
-            self.storage,
-            self.config,
-            slice_,
-            self.data_schema,
-            self.visibility,
-            columns=read,
-            read_optimised=self.read_optimised,
-            records=self.records,
-            timeline=timeline,
-        )
+        reader = FileSliceReader(replace(self, columns=tuple(read)), slice_, timeline)
         times = pa.array(sorted(self.commit_times or ()), pa.string())
         for batch in reader.batches():
             if filtered:
@@ -299,14 +282,7 @@ class ReadPlan:
 
     def keys_in_logs(self, slice_: FileSlice) -> pa.StringArray:
         """The record keys of the rows in the logs of one of the plan's slices."""
-        return FileSliceReader(
-            self.storage,
-            self.config,
-            slice_,
-            self.data_schema,
-            self.visibility,
-            columns=(RECORD_KEY,),
-        ).keys_in_logs()
+        return FileSliceReader(replace(self, columns=(RECORD_KEY,)), slice_).keys_in_logs()
 
     def slice_of(self, partition_path: str, file_id: str) -> FileSlice:
         """The plan's slice of a file group."""
@@ -334,8 +310,22 @@ def plan_snapshot(
     if read_optimised:
         newest = frozenset(view.latest_base_files())
         slices = tuple(s for s in view.file_slices() if s.base_file in newest)
-    schema = table.data_schema(requested_by or "", view)
-    return _plan(table, schema, slices, view.visibility, columns, read_optimised, None)
+    schema = table.data_schema(requested_by or "", view) or pa.schema([])
+    known = with_meta_columns(schema).names
+    for name in columns or ():
+        if name not in known:
+            raise OptionError(
+                f"column {name!r} is not in the table, whose columns are {', '.join(known)}"
+            )
+    return ReadPlan(
+        table.storage,
+        table.config,
+        schema,
+        slices,
+        view.visibility,
+        read_optimised,
+        None if columns is None else tuple(columns),
+    )
 
 
 def plan_incremental(table: HoodieTable, begin: str, end: str | None = None) -> ReadPlan:
@@ -359,27 +349,7 @@ def plan_incremental(table: HoodieTable, begin: str, end: str | None = None) -> 
         if s.base_instant in changed
         or any(unknown or log.instant in changed for log in s.log_files)
     )
-    schema = table.data_schema(view=view)
-    return _plan(table, schema, slices, view.visibility, None, False, changed)
-
-
-def _plan(
-    table: HoodieTable,
-    schema: pa.Schema | None,
-    slices: tuple[FileSlice, ...],
-    visibility: Visibility,
-    columns: Sequence[str] | None,
-    read_optimised: bool,
-    commit_times: frozenset[str] | None,
-) -> ReadPlan:
-    data = pa.schema([]) if schema is None else schema
-    known = with_meta_columns(data).names
-    for name in columns or ():
-        if name not in known:
-            raise OptionError(
-                f"column {name!r} is not in the table, whose columns are {', '.join(known)}"
-            )
-    chosen = None if columns is None else tuple(columns)
+    schema = table.data_schema(view=view) or pa.schema([])
     return ReadPlan(
-        table.storage, table.config, data, slices, visibility, read_optimised, chosen, commit_times
+        table.storage, table.config, schema, slices, view.visibility, commit_times=changed
     )

@@ -134,8 +134,8 @@ def test_a_compaction_by_any_strategy_writes_the_files_of_arrow(table: LabTable)
 
     def files(records: StrategyRecords | None) -> list[tuple[Any, bytes]]:
         made = []
-        for task in range(len(plan.slices)):
-            stat = compact_slice(replace(plan, records=records), task)
+        for task in range(len(plan.reads.slices)):
+            stat = compact_slice(replace(plan, reads=replace(plan.reads, records=records)), task)
             file = table.path / stat.path
             made.append((stat, file.read_bytes()))
             file.unlink()

@@ -161,7 +161,7 @@ def test_a_compaction_on_spark_raises_what_its_task_raised_and_leaves_the_table(
     seen: list[int] = []
 
     def counted(plan: CompactionPlan) -> Any:
-        seen.append(len(plan.slices))
+        seen.append(len(plan.reads.slices))
         return compactor_on(spark)(plan)
 
     done = compact(table.table, counted)

@@ -163,7 +163,7 @@ def test_a_compaction_that_fails_is_rolled_back_at_once(tmp_path: Path) -> None:
     table.upsert(SECOND)
 
     def fails_halfway(plan: CompactionPlan) -> tuple[WriteStat, ...]:
-        assert len(plan.slices) > 1
+        assert len(plan.reads.slices) > 1
         compact_slice(plan, 0)
         raise StorageError("the disk is full")
 
@@ -182,7 +182,7 @@ def test_a_second_attempt_at_a_compaction_task_leaves_one_file(tmp_path: Path) -
     table.upsert(SECOND)
 
     def twice(plan: CompactionPlan) -> tuple[WriteStat, ...]:
-        tasks = range(len(plan.slices))
+        tasks = range(len(plan.reads.slices))
         first = [compact_slice(plan, task) for task in tasks]
         assert [compact_slice(plan, task) for task in tasks] == first
         return tuple(first)

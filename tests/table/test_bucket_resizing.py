@@ -263,7 +263,7 @@ def with_its_ring(plan: ResizePlan) -> None:
     written(plan)
     children = [node for one in plan.resizes for node in one.children]
     ring = plan.rings[""].changed(children, plan.instant)
-    plan.storage.put_new(metadata_path("", plan.instant), ring.to_bytes())
+    plan.reads.storage.put_new(metadata_path("", plan.instant), ring.to_bytes())
 
 
 @pytest.mark.parametrize("version", [9, 6])

@@ -87,7 +87,7 @@ def test_columns_that_a_block_leaves_out_are_those_of_the_row_before(
     assert without_meta(our_rows(writer.table)) == expected
     plan = schedule_compaction(writer.table)
     assert plan is not None
-    stats = [compact_slice(plan, task) for task in range(len(plan.slices))]
+    stats = [compact_slice(plan, task) for task in range(len(plan.reads.slices))]
     complete_compaction(writer.table, plan, stats, avro_schema(WHOLE, "t"))
     assert without_meta(our_rows(writer.table, read_optimised=True)) == expected
 

@@ -59,8 +59,10 @@ def compact(table: HoodieTable) -> Instant | None:
     plan = schedule_compaction(table)
     if plan is None:
         return None
-    stats = [compact_slice(plan, task) for task in range(len(plan.slices))]
-    return complete_compaction(table, plan, stats, avro_schema(plan.data_schema, plan.config.name))
+    stats = [compact_slice(plan, task) for task in range(len(plan.reads.slices))]
+    return complete_compaction(
+        table, plan, stats, avro_schema(plan.reads.data_schema, plan.reads.config.name)
+    )
 
 
 def data_files(storage: Storage) -> list[str]:
@@ -140,7 +142,7 @@ def scheduled(plan: CompactionPlan) -> None:
 
 
 def written(plan: CompactionPlan) -> None:
-    for task in range(len(plan.slices)):
+    for task in range(len(plan.reads.slices)):
         compact_slice(plan, task)
 
 

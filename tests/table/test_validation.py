@@ -152,7 +152,7 @@ def archived(storage: Storage) -> PlainWriter:
     ).extra_metadata["schema"]
     plan = schedule_compaction(writer.table)
     assert plan is not None
-    stats = [compact_slice(plan, task) for task in range(len(plan.slices))]
+    stats = [compact_slice(plan, task) for task in range(len(plan.reads.slices))]
     complete_compaction(writer.table, plan, stats, schema)
     for ts in range(3, 8):
         LogAppender(writer).rows(row("a", ts)).commit()

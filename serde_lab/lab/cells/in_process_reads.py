@@ -74,7 +74,7 @@ class StrategyInProcess(TableOperator):
 
         def compactor(plan: CompactionPlan) -> tuple[WriteStat, ...]:
             done = []
-            for task in range(len(plan.slices)):
+            for task in range(len(plan.reads.slices)):
                 timeline = TaskTimeline("compact")
                 done.append(compact_slice(plan, task, timeline))
                 reports.append(timeline.report())

@@ -45,7 +45,7 @@ Compactor = Callable[[CompactionPlan], tuple[WriteStat, ...]]
 
 def compact_in_process(plan: CompactionPlan) -> tuple[WriteStat, ...]:
     """Run all tasks in this process, one after another."""
-    return tuple(compact_slice(plan, task) for task in range(len(plan.slices)))
+    return tuple(compact_slice(plan, task) for task in range(len(plan.reads.slices)))
 
 
 def compact(
@@ -78,7 +78,7 @@ def compact_held(
         plan = schedule_compaction(table, format=format, records=records)
         if plan is None:
             return None
-        schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
+        schema = json.dumps(avro_schema(plan.reads.data_schema, table.config.name))
         stats = compactor(plan)
         coordinator.check()
         done = complete_compaction(table, plan, stats, schema)
@@ -159,7 +159,7 @@ def resize_buckets_now(table: HoodieTable, rules: ResizeRules) -> Instant | None
                 for stat in carry_out(plan, resize, write_token(number))
             ]
             coordinator.check()
-            schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
+            schema = json.dumps(avro_schema(plan.reads.data_schema, table.config.name))
             return complete_resizing(table, plan, stats, schema)
         except (LabError, KeyboardInterrupt) as error:
             coordinator.give_up(error)

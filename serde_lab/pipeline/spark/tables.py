@@ -137,7 +137,7 @@ def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None
     """A compactor that runs on Spark, and adds the reports of its tasks to `reports`."""
 
     def run(plan: CompactionPlan) -> tuple[WriteStat, ...]:
-        count = len(plan.slices)
+        count = len(plan.reads.slices)
         tasks = spark.range(0, count, 1, count)
         found = spark.sparkContext.accumulator([], ReportsParam())
         with on_purpose():

@@ -23,10 +23,9 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.records.schema import RECORD_KEY
-from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
-from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.consistent_hashing import (
     HashingMetadata,
     HashingNode,
@@ -38,7 +37,7 @@ from serde_lab.table.index.consistent_hashing import (
 )
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.index.key_places import check_keys_of_others
-from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.read_plan import FileSliceReader, ReadPlan
 from serde_lab.table.services.replacing import REPLACE_COMMIT, requested_content
 from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
@@ -89,16 +88,13 @@ class Resize:
 class ResizePlan:
     """One planned resizing; picklable. Each resize is carried out independently of the others."""
 
-    storage: Storage
-    config: TableConfig
     instant: str
     action: str
     inflight_path: str
-    data_schema: pa.Schema
+    reads: ReadPlan
     resizes: tuple[Resize, ...]
     rings: Mapping[str, HashingMetadata]
     """The rings before the resizing, by partition path."""
-    visibility: Visibility
 
 
 def resizes_of(
@@ -163,16 +159,14 @@ def schedule_resizing(table: HoodieTable, rules: ResizeRules) -> ResizePlan | No
     timeline.create_requested(instant, clustering_content(table.storage, groups))
     inflight = timeline.create_inflight(instant)
     touched = {r.partition_path for r in resizes}
+    slices = tuple(slice_ for resize in resizes for slice_ in resize.slices)
     return ResizePlan(
-        table.storage,
-        table.config,
         instant.time,
         action,
         timeline.path(inflight),
-        schema,
+        ReadPlan(table.storage, table.config, schema, slices, view.visibility),
         resizes,
         {path: rings[path] for path in sorted(touched)},
-        view.visibility,
     )
 
 
@@ -181,12 +175,12 @@ def carry_out(plan: ResizePlan, resize: Resize, write_token: str) -> list[WriteS
 
     Raises TableError for a row that belongs to none of them: it was in the wrong file group.
     """
-    config = plan.config
+    reads, config = plan.reads, plan.reads.config
     ring = plan.rings[resize.partition_path].changed(resize.children, plan.instant).ring()
     writers = {
         ring.number_of(node.file_id): BaseFileWriter(
-            plan.storage,
-            data_schema=plan.data_schema,
+            reads.storage,
+            data_schema=reads.data_schema,
             partition_path=resize.partition_path,
             file_id=node.file_id,
             write_token=write_token,
@@ -197,15 +191,14 @@ def carry_out(plan: ResizePlan, resize: Resize, write_token: str) -> list[WriteS
     }
     rows = dict.fromkeys(writers, 0)
     for slice_ in resize.slices:
-        reader = FileSliceReader(plan.storage, config, slice_, plan.data_schema, plan.visibility)
-        for batch in reader.batches():
+        for batch in FileSliceReader(reads, slice_).batches():
             keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
             numbers = ring.nodes_of(keys, config.record_key_fields, config.bucket_fields)
             for number in np.unique(numbers).tolist():
                 if number not in writers:
                     key = keys[int(np.flatnonzero(numbers == number)[0])].as_py()
                     raise TableError(
-                        f"{plan.storage.url}: file group {slice_.file_id} holds the record key {key!r},"
+                        f"{reads.storage.url}: file group {slice_.file_id} holds the record key {key!r},"
                         " which belongs to another hashing node"
                     )
                 own = batch.filter(pa.array(numbers == number))

@@ -12,19 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from serde_lab.avro.codec import hudi_schema, write_single
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
-from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.key_places import check_keys_of_others
-from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.read_plan import FileSliceReader, ReadPlan
 from serde_lab.table.storage.data_files import delete_markers, write_token
-from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 from serde_lab.table.timeline.timeline import Instant
@@ -34,20 +30,14 @@ COMPACTION = "compaction"
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """One planned compaction; picklable. Each slice becomes one base file, independently of the others.
-
-    Slices are merged as records of `records`, by default on Arrow; the files are the same.
+    """One planned compaction; picklable. Each slice that it reads becomes one base file, independently of
+    the others, with the same bytes whatever records they are merged as.
     """
 
-    storage: Storage
-    config: TableConfig
     instant: str
     inflight_path: str
-    data_schema: pa.Schema
-    slices: tuple[FileSlice, ...]
-    visibility: Visibility
+    reads: ReadPlan
     format: BaseFileFormat | None = None
-    records: StrategyRecords | None = None
 
 
 def schedule_compaction(
@@ -76,17 +66,8 @@ def schedule_compaction(
     instant = timeline.new_instant(COMPACTION)
     timeline.create_requested(instant, _plan_bytes(slices))
     inflight = timeline.create_inflight(instant)
-    return CompactionPlan(
-        table.storage,
-        table.config,
-        instant.time,
-        timeline.path(inflight),
-        schema,
-        slices,
-        view.visibility,
-        format,
-        records,
-    )
+    reads = ReadPlan(table.storage, table.config, schema, slices, view.visibility, records=records)
+    return CompactionPlan(instant.time, timeline.path(inflight), reads, format)
 
 
 def compact_slice(
@@ -97,20 +78,12 @@ def compact_slice(
     `timeline` times the steps.
     """
     timeline = timeline or TaskTimeline("compact")
-    slice_ = plan.slices[task]
-    reader = FileSliceReader(
-        plan.storage,
-        plan.config,
-        slice_,
-        plan.data_schema,
-        plan.visibility,
-        records=plan.records,
-        timeline=timeline,
-    )
+    slice_ = plan.reads.slices[task]
+    reader = FileSliceReader(plan.reads, slice_, timeline)
     with timeline.phase("write"):
         writer = BaseFileWriter(
-            plan.storage,
-            data_schema=plan.data_schema,
+            plan.reads.storage,
+            data_schema=plan.reads.data_schema,
             partition_path=slice_.partition_path,
             file_id=slice_.file_id,
             write_token=write_token(task),

@@ -39,7 +39,7 @@ from serde_lab.table.files.log_block import (
     parse_blocks,
 )
 from serde_lab.table.index.key_places import stray_keys
-from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.read_plan import FileSliceReader, ReadPlan
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
@@ -229,18 +229,18 @@ class RowCheck:
                 f"{slice_.paths[0]}: {name}", "the table has no such column"
             )
         wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(ordering), *self._lists()]
-        reader = FileSliceReader(
+        plan = ReadPlan(
             self._table.storage,
             config,
-            slice_,
             self._schema,
+            (slice_,),
             self._table.visibility,
-            columns=list(dict.fromkeys(wanted)),
+            columns=tuple(dict.fromkeys(wanted)),
         )
         null_keys = misplaced = wrong_bucket = 0
         null_ordering = dict.fromkeys(ordering, 0)
         null_elements = dict.fromkeys(self._lists(), 0)
-        for batch in reader.batches():
+        for batch in FileSliceReader(plan, slice_).batches():
             self.rows += batch.num_rows
             keys = batch.column(RECORD_KEY)
             null_keys += keys.null_count
