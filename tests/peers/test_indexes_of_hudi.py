@@ -27,6 +27,7 @@ from serde_lab.table.services.bucket_resizing import (
     complete_resizing,
     schedule_resizing,
 )
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.readers import HudiRs
@@ -221,11 +222,10 @@ def by_bucket(writer: PlainWriter, rows: list[Row]) -> None:
     for (partition, bucket), mine in groups.items():
         base = BaseFileWriter(
             writer.storage,
+            Writing(instant.time, "0-1-0"),
             data_schema=writer.schema,
             partition_path=partition,
             file_id=bucket_file_id(bucket, partition, 1),
-            write_token="0-1-0",
-            instant=instant.time,
         )
         keys = pa.array([f"id:{row['id']},line:{row['line']}" for row in mine])
         base.append(keys, batch_of(mine, writer.schema))

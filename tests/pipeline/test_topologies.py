@@ -31,6 +31,7 @@ from serde_lab.serde.interface import Frames
 from serde_lab.serde.pickle.records import BoundPickle
 from serde_lab.table.files.log_file import LogTarget, LogWriter
 from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.pipeline.lab_table import (
@@ -336,13 +337,11 @@ def begin_by_a_log(table: HoodieTable, key: str, row: pa.Table) -> None:
         instant = coordinator.begin("upsert")
         writer = LogWriter(
             table.storage,
+            Writing(instant.time, "0-1-0", table.timeline().path(instant)),
             table_name=table.config.name,
             table_version=table.config.version,
             data_schema=schema,
             target=LogTarget("", f"{uuid.uuid4()}-0", instant.time),
-            write_token="0-1-0",
-            instant=instant.time,
-            inflight_path=table.timeline().path(instant),
         )
         writer.append(pa.array([key]), row.combine_chunks().to_batches()[0])
         avro = json.dumps(avro_schema(schema, table.config.name))

@@ -35,6 +35,7 @@ from serde_lab.serde.internal_row.records import BLOCK_ROWS, RowRecords
 from serde_lab.serde.registry import BUILT_IN, bind, strategy
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.log_file import LogTarget, LogWriter
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from tpch import generate
 
@@ -116,21 +117,19 @@ def written(kind: str, schema: RecordSchema, rows: Iterator[Rows]) -> tuple[byte
         if kind == "base file":
             writer = BaseFileWriter(
                 storage,
+                Writing(instant, "1-0-1"),
                 data_schema=schema.data,
                 partition_path="",
                 file_id="f-0",
-                write_token="1-0-1",
-                instant=instant,
             )
         else:
             writer = LogWriter(
                 storage,
+                Writing(instant, "1-0-1"),
                 table_name="t",
                 table_version=9,
                 data_schema=schema.data,
                 target=LogTarget("", "f-0", "20250101000000000"),
-                write_token="1-0-1",
-                instant=instant,
             )
         convert_ns = 0
         while True:

@@ -21,7 +21,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import Writing, delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
@@ -139,15 +139,17 @@ class PlainWriter:
             )
             writer = BaseFileWriter(
                 self.storage,
+                Writing(
+                    instant.time,
+                    f"{number}-1-0",
+                    self.table.timeline().path(instant),
+                    task_partition=number,
+                ),
                 data_schema=self.schema,
                 partition_path=partition,
                 file_id=file_id,
-                write_token=f"{number}-1-0",
-                instant=instant.time,
                 previous=None if before is None else before.path,
                 format=BaseFileFormat(),
-                task_partition=number,
-                inflight_path=self.table.timeline().path(instant),
             )
             updates = gone = 0
             if before is not None:
@@ -227,6 +229,9 @@ class LogAppender:
             base = slice_.base_file
             self._logs[partition] = LogWriter(
                 self.writer.storage,
+                Writing(
+                    self.instant.time, "0-2-0", self.writer.table.timeline().path(self.instant)
+                ),
                 table_name=self.writer.config.name,
                 table_version=self.writer.config.version,
                 data_schema=self.writer.schema,
@@ -237,10 +242,7 @@ class LogAppender:
                     "" if base is None else base.path.rpartition("/")[2],
                     max((log.version for log in slice_.log_files), default=0),
                 ),
-                write_token="0-2-0",
-                instant=self.instant.time,
                 format=self.format,
-                inflight_path=self.writer.table.timeline().path(self.instant),
             )
         return self._logs[partition]
 

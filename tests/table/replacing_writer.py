@@ -13,7 +13,7 @@ from serde_lab.table.services.replacing import (
     replaced_by_insert_overwrite_table,
     requested_content,
 )
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import Writing, delete_markers
 from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import PlainWriter, Row, avro_schema, batch_of
@@ -34,11 +34,10 @@ def new_groups(writer: PlainWriter, instant: Instant, rows: Sequence[Row]) -> li
         drawn = uuid.uuid5(uuid.NAMESPACE_URL, f"{instant.time}/{partition}")
         base = BaseFileWriter(
             writer.storage,
+            Writing(instant.time, f"{number}-1-0"),
             data_schema=writer.schema,
             partition_path=partition,
             file_id=f"{drawn}-0",
-            write_token=f"{number}-1-0",
-            instant=instant.time,
         )
         batch = batch_of([r for r in rows if r["value"] == partition], writer.schema)
         base.append(batch.column("id"), batch)

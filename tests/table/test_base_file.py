@@ -28,23 +28,23 @@ from serde_lab.table.files.base_file import (
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.files.log_block import decode_parquet
 from serde_lab.table.files.parquet import BaseFileFormat, without_bounds
-from serde_lab.table.storage.data_files import BaseFileName, LogFileName
+from serde_lab.table.storage.data_files import BaseFileName, LogFileName, Writing
 from serde_lab.table.storage.storage import Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("word", pa.string()), ("number", pa.int64())])
 T1, T2 = "20240101000000000", "20240101000001000"
 
 
-def writer(storage: Storage, instant: str = T1, **changes: object) -> BaseFileWriter:
+def writer(
+    storage: Storage, instant: str = T1, inflight_path: str | None = None, **changes: object
+) -> BaseFileWriter:
     settings: dict[str, object] = {
         "data_schema": SCHEMA,
         "partition_path": "day=1",
         "file_id": "00000000-aaaa-4000-8000-000000000000-0",
-        "write_token": "3-1-0",
-        "instant": instant,
-        "task_partition": 3,
     }
-    return BaseFileWriter(storage, **{**settings, **changes})  # type: ignore[arg-type]
+    writing = Writing(instant, "3-1-0", inflight_path, task_partition=3)
+    return BaseFileWriter(storage, writing, **{**settings, **changes})  # type: ignore[arg-type]
 
 
 def rows(*keys: str) -> tuple[pa.Array, pa.RecordBatch]:

@@ -14,6 +14,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.bloom_lookup import BloomFile, BloomLookup, FooterCache, bloom_files
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from tests.table.made_up_tables import SMALL, LogAppender, PlainWriter
 
@@ -23,11 +24,10 @@ INSTANT = "20240101000000000"
 def base_file(storage: Storage, file_id: str, keys: list[str], partition: str = "") -> BloomFile:
     writer = BaseFileWriter(
         storage,
+        Writing(INSTANT, "0-1-0"),
         data_schema=SMALL,
         partition_path=partition,
         file_id=file_id,
-        write_token="0-1-0",
-        instant=INSTANT,
     )
     rows = [{"id": key, "ts": 1, "value": "v"} for key in keys]
     writer.append(pa.array(keys, pa.string()), pa.RecordBatch.from_pylist(rows, schema=SMALL))

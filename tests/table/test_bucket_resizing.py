@@ -33,6 +33,7 @@ from serde_lab.table.services.bucket_resizing import (
 )
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.rollback import recover
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
@@ -141,11 +142,10 @@ class RingWriter(PlainWriter):
             if slice_ is None:
                 base = BaseFileWriter(
                     self.storage,
+                    Writing(instant.time, f"{number}-1-0"),
                     data_schema=self.schema,
                     partition_path="",
                     file_id=file_id,
-                    write_token=f"{number}-1-0",
-                    instant=instant.time,
                 )
                 base.append(own.column("id"), own)
                 stats.append(base.close())
@@ -160,12 +160,11 @@ class RingWriter(PlainWriter):
             )
             log = LogWriter(
                 self.storage,
+                Writing(instant.time, f"{number}-1-0"),
                 table_name=self.config.name,
                 table_version=self.config.version,
                 data_schema=self.schema,
                 target=target,
-                write_token=f"{number}-1-0",
-                instant=instant.time,
             )
             log.append(own.column("id"), own)
             stats += log.close()

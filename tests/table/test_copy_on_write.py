@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.table.config import TableConfig
+from serde_lab.table.storage.data_files import Writing
 from serde_lab.table.storage.storage import Storage
 from tests.table.made_up_tables import (
     EVERY_TYPE,
@@ -96,11 +97,10 @@ def test_every_codec_is_read(local: Storage, codec: str) -> None:
 
     base = BaseFileWriter(
         local,
+        Writing(instant.time, "0-1-0"),
         data_schema=SMALL,
         partition_path="",
         file_id="00000000-0000-4000-8000-000000000000-0",
-        write_token="0-1-0",
-        instant=instant.time,
         format=BaseFileFormat(codec, None),
     )
     batch = pa.RecordBatch.from_pylist([row("a", 1)], schema=SMALL)

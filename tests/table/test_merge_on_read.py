@@ -27,7 +27,7 @@ from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter, chec
 from serde_lab.table.files.log_records import check_positions
 from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.read_plan import plan_incremental
-from serde_lab.table.storage.data_files import LogFileName
+from serde_lab.table.storage.data_files import LogFileName, Writing
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.archive import archive
 from tests.table.made_up_tables import (
@@ -235,14 +235,12 @@ def test_a_parquet_block_is_that_of_its_columns_as_plain_strings(local: Storage,
     instant, file_id = "20240101000000000", "00000000-aaaa-4000-8000-000000000000-0"
     writer = LogWriter(
         local,
+        Writing(instant, "3-1-0", task_partition=3),
         table_name="trips",
         table_version=9,
         data_schema=SMALL,
         target=LogTarget("day=1", file_id, instant),
-        write_token="3-1-0",
-        instant=instant,
         format=PARQUET,
-        task_partition=3,
     )
     keys = [f"k{n:04}" for n in range(rows)]
     data = pa.RecordBatch.from_pylist([row(key, 1) for key in keys], SMALL)
@@ -427,15 +425,12 @@ def copies(local: Storage) -> PlainWriter:
     instant = made.begin("deltacommit")
     file = BaseFileWriter(
         local,
+        Writing(instant.time, "0-1-0", made.table.timeline().path(instant)),
         data_schema=SMALL,
         partition_path="",
         file_id="00000000-5c8b-4d0e-9d1e-000000000000-0",
-        write_token="0-1-0",
-        instant=instant.time,
         previous=None,
         format=BaseFileFormat(),
-        task_partition=0,
-        inflight_path=made.table.timeline().path(instant),
     )
     batch = batch_of([row("a", 5), row("b", 5), row("a", 6), row("a", 9)], SMALL)
     file.append(batch.column(batch.schema.get_field_index("id")), batch)

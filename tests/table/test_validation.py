@@ -28,7 +28,7 @@ from serde_lab.table.services.compaction import (
     schedule_compaction,
 )
 from serde_lab.table.services.replacing import replaced_by_insert_overwrite_table
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import Writing, delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline import timeline
 from serde_lab.table.timeline.archive import archive
@@ -75,11 +75,10 @@ def consistent(storage: Storage) -> PlainWriter:
     instant = writer.begin("deltacommit")
     base = BaseFileWriter(
         storage,
+        Writing(instant.time, "0-1-0"),
         data_schema=SMALL,
         partition_path="",
         file_id=node.file_id,
-        write_token="0-1-0",
-        instant=instant.time,
     )
     batch = batch_of([row("a", 1), row("b", 1)], SMALL)
     base.append(batch.column("id"), batch)

@@ -24,7 +24,7 @@ from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY, values
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.table.config import TableConfig
 from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers, task_of_bucket
-from serde_lab.table.storage.data_files import write_token
+from serde_lab.table.storage.data_files import Writing, write_token
 
 _SEED = np.uint32(42)  # of Spark's Murmur3Hash
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
@@ -225,14 +225,23 @@ class Task:
         return self.hop
 
     @property
-    def write_token(self) -> str:
-        """Names the task and not its attempt, so all attempts write the same file names."""
-        return write_token(self.partition, self.plan.batch * _FLUSHES + self.flush)
-
-    @property
     def first_row(self) -> int:
         """The first number of its rows; no two batches of an instant share one."""
         return (self.plan.batch << 40) + self.rows_before
+
+    def writing(self, may_be_replaced: bool) -> Writing:
+        """What the writer of one of the task's files needs to know; `may_be_replaced` as in Writing."""
+        plan = self.plan
+        return Writing(
+            plan.instant,
+            # names the task and not its attempt, so all attempts write the same file names
+            write_token(self.partition, plan.batch * _FLUSHES + self.flush),
+            plan.inflight_path,
+            self.partition,
+            self.first_row,
+            may_be_replaced,
+            self.split_by_order,
+        )
 
     def bind(self) -> BoundSerde:
         """The strategy of the write, bound to the schema of its records, which are timed."""

@@ -46,6 +46,7 @@ class AppendHandle(WriteHandle):
         with task.timeline.phase("write"):
             self._writer = LogWriter(
                 plan.storage,
+                task.writing(plan.spans),
                 table_name=plan.table.name,
                 table_version=plan.table.version,
                 data_schema=plan.file_columns,
@@ -57,13 +58,7 @@ class AppendHandle(WriteHandle):
                     stored.log_version,
                     stored.log_version if plan.batch else 0,
                 ),
-                write_token=task.write_token,
-                instant=plan.instant,
                 format=plan.log_format,
-                task_partition=task.partition,
-                inflight_path=plan.inflight_path,
-                rows_before=task.first_row,
-                may_be_replaced=plan.spans,
             )
 
     def write(self, records: Records) -> None:

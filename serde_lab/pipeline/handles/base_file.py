@@ -42,19 +42,13 @@ class BaseFileHandle(WriteHandle):
         with task.timeline.phase("write"):
             self._writer = BaseFileWriter(
                 plan.storage,
+                task.writing(plan.spans or plan.mini_batches is not None),
                 # rows of a new file group have no stored values to keep, so missing columns become null
                 data_schema=self._columns,
                 partition_path=partition_path,
                 file_id=file_id,
-                write_token=task.write_token,
-                instant=plan.instant,
                 previous=previous,
                 format=plan.base_file_format,
-                task_partition=task.partition,
-                inflight_path=plan.inflight_path,
-                rows_before=task.first_row,
-                may_be_replaced=plan.spans or plan.mini_batches is not None,
-                split_by_order=task.split_by_order,
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE

@@ -8,7 +8,7 @@ HoodieRowCreateHandle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,17 +132,11 @@ class RowWriter:
         self._files[path] = number + 1
         writer = BaseFileWriter(
             plan.storage,
+            replace(self._task.writing(plan.spans), split_by_order=True),
             data_schema=plan.schema.data,
             partition_path=path,
             file_id=new_file_id(self._seed, path, number),
-            write_token=self._task.write_token,
-            instant=plan.instant,
             format=plan.base_file_format,
-            task_partition=self._task.partition,
-            inflight_path=plan.inflight_path,
-            rows_before=self._task.first_row,
-            may_be_replaced=plan.spans,
-            split_by_order=True,
         )
         self._open[path] = _OpenFile(writer, self._room)
         return self._open[path]

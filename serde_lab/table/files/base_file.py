@@ -82,37 +82,28 @@ class BaseFileWriter:
     """Writes one base file: `append` adds new rows, `append_carried` kept ones, `close` places the file.
 
     The file is built in memory and appears under its name only at `close`. `previous` is the path of the base
-    file that this one replaces; None for a new file group. `inflight_path`, if given, is the instant's
-    inflight file; once it is gone, nothing is written any more. Sequence numbers begin at `rows_before`.
-    `may_be_replaced` and `split_by_order` as in `data_files.Writing`.
+    file that this one replaces; None for a new file group.
     """
 
     def __init__(
         self,
         storage: Storage,
+        writing: Writing,
         *,
         data_schema: pa.Schema,
         partition_path: str,
         file_id: str,
-        write_token: str,
-        instant: str,
         previous: str | None = None,
         format: BaseFileFormat | None = None,
-        task_partition: int = 0,
-        inflight_path: str | None = None,
-        rows_before: int = 0,
-        may_be_replaced: bool = False,
-        split_by_order: bool = False,
     ) -> None:
-        name = BaseFileName(file_id, write_token, instant)
+        name = BaseFileName(file_id, writing.write_token, writing.instant)
         self.path = in_partition(partition_path, str(name))
-        self._storage, self._name, self._previous = storage, name, previous
+        self._storage, self._writing, self._name, self._previous = storage, writing, name, previous
         self._partition_path = partition_path
-        self._writing = Writing(instant, inflight_path, may_be_replaced, split_by_order)
         self._data_schema = data_schema.remove_metadata()
         self._format = format or BaseFileFormat()
         self._row_group_rows = max(1, self._format.row_group_bytes // _LEAST_ROW_BYTES)
-        self._seqno_prefix = f"{instant}_{task_partition}_"
+        self._seqno_prefix = f"{writing.instant}_{writing.task_partition}_"
         self._schema = with_constants(with_meta_columns(self._data_schema))
         self._carried_schema = pa.schema(
             [*(pa.field(n, pa.string()) for n in _KEPT), *self._data_schema]
@@ -124,7 +115,6 @@ class BaseFileWriter:
         self._waiting_rows = self._waiting_bytes = 0
         self._keys: list[pa.Array] = []
         self._range = KeyRange()
-        self._rows_before = rows_before
         self._appended = self._carried = 0
 
     def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
@@ -132,7 +122,7 @@ class BaseFileWriter:
         rows = data.num_rows
         if not rows:
             return
-        first = self._rows_before + self._appended
+        first = self._writing.rows_before + self._appended
         seqnos = sequence_numbers(self._seqno_prefix, first, rows)
         self._appended += rows
         self._add(record_keys, constant(self._name.instant, rows), seqnos, data)

@@ -108,37 +108,30 @@ class _BlockKind:
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
 
-    Files appear when they are full and at `close`. `inflight_path`, `rows_before` and `may_be_replaced` as in
-    BaseFileWriter.
+    Files appear when they are full and at `close`.
     """
 
     def __init__(
         self,
         storage: Storage,
+        writing: Writing,
         *,
         table_name: str,
         table_version: int,
         data_schema: pa.Schema,
         target: LogTarget,
-        write_token: str,
-        instant: str,
         format: LogFormat | None = None,
-        task_partition: int = 0,
-        inflight_path: str | None = None,
-        rows_before: int = 0,
-        may_be_replaced: bool = False,
     ) -> None:
-        self._storage, self._target, self._instant = storage, target, instant
+        self._storage, self._writing, self._target = storage, writing, target
+        self._instant = writing.instant
         self._format = format or LogFormat()
         self._own_instant = table_version >= 8
-        self._token = write_token
-        self._writing = Writing(instant, inflight_path, may_be_replaced)
         self._table_name = table_name
         self._data_schema = data_schema.remove_metadata()
         self._kind = self._whole = self._block_kind(self._data_schema, partial=False)
-        self._seqno_prefix = f"{instant}_{task_partition}_"
+        self._seqno_prefix = f"{writing.instant}_{writing.task_partition}_"
         self._version = 1 + (target.own_version if self._own_instant else target.latest_version)
-        self._rows = rows_before
+        self._rows = writing.rows_before
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._blocks: list[bytes] = []
@@ -268,7 +261,7 @@ class LogWriter:
             target.file_id,
             self._instant if self._own_instant else target.base_instant,
             self._version,
-            self._token,
+            self._writing.write_token,
         )
         path = in_partition(target.partition_path, str(name))
         size = place_data_file(

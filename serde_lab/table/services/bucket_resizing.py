@@ -39,7 +39,7 @@ from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.index.key_places import check_keys_of_others
 from serde_lab.table.read_plan import FileSliceReader, ReadPlan
 from serde_lab.table.services.replacing import REPLACE_COMMIT, requested_content
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import Writing, delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
@@ -180,12 +180,10 @@ def carry_out(plan: ResizePlan, resize: Resize, write_token: str) -> list[WriteS
     writers = {
         ring.number_of(node.file_id): BaseFileWriter(
             reads.storage,
+            Writing(plan.instant, write_token, plan.inflight_path),
             data_schema=reads.data_schema,
             partition_path=resize.partition_path,
             file_id=node.file_id,
-            write_token=write_token,
-            instant=plan.instant,
-            inflight_path=plan.inflight_path,
         )
         for node in resize.kept
     }

@@ -20,7 +20,7 @@ from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.files.parquet import BaseFileFormat
 from serde_lab.table.index.key_places import check_keys_of_others
 from serde_lab.table.read_plan import FileSliceReader, ReadPlan
-from serde_lab.table.storage.data_files import delete_markers, write_token
+from serde_lab.table.storage.data_files import Writing, delete_markers, write_token
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 from serde_lab.table.timeline.timeline import Instant
@@ -83,14 +83,12 @@ def compact_slice(
     with timeline.phase("write"):
         writer = BaseFileWriter(
             plan.reads.storage,
+            Writing(plan.instant, write_token(task), plan.inflight_path),
             data_schema=plan.reads.data_schema,
             partition_path=slice_.partition_path,
             file_id=slice_.file_id,
-            write_token=write_token(task),
-            instant=plan.instant,
             previous=slice_.base_path,
             format=plan.format,
-            inflight_path=plan.inflight_path,
         )
     for batch in reader.batches():
         with timeline.phase("write"):

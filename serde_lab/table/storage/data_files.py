@@ -166,17 +166,21 @@ def create_partition_metadata(storage: Storage, partition_path: str, instant: st
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The instant that a worker writes for, as the driver states it.
+    """The instant that a worker writes for, and the task that it writes in.
 
-    `inflight_path` is the instant's inflight file: while it exists, the instant was neither rolled back nor
-    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_be_replaced`: this worker's
-    file may be removed before the instant completes, since another file of the instant replaces it or its
-    batch is given up; a late attempt must not write it again. `split_by_order`: which rows this file has
-    depends on the order in which the task saw them.
+    `write_token` is part of the names of the files, `task_partition` of the sequence numbers of the rows,
+    which begin at `rows_before`. `inflight_path` is the instant's inflight file: while it exists, the instant
+    was neither rolled back nor archived. None: nobody rolls it back (a test, or a tool that runs alone).
+    `may_be_replaced`: this worker's file may be removed before the instant completes, since another file of
+    the instant replaces it or its batch is given up; a late attempt must not write it again.
+    `split_by_order`: which rows this file has depends on the order in which the task saw them.
     """
 
     instant: str
-    inflight_path: str | None
+    write_token: str
+    inflight_path: str | None = None
+    task_partition: int = 0
+    rows_before: int = 0
     may_be_replaced: bool = False
     split_by_order: bool = False
 
