@@ -1,4 +1,4 @@
-"""Sets up Spark for Apache Hudi, reads tables with it, and defines the arms in which it writes them.
+"""Sets up Spark for Apache Hudi, and defines the arms in which it writes tables.
 
 `lab/jars` finds or fetches its bundle. There is an arm for each record type, and two faster ones. Each is the
 options that it adds to those of `scenario.hudi_options`, which the lab gets too.
@@ -6,7 +6,6 @@ options that it adds to those of `scenario.hudi_options`, which the lab gets too
 
 from __future__ import annotations
 
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from serde_lab.errors import LabError, TableError
+from serde_lab.errors import LabError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 SESSION_CONF: Mapping[str, str] = {
@@ -30,67 +26,6 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
 }
 """What a session needs besides the jar. All arms of a run share it, so that ratios stay fair."""
-
-
-@dataclass(frozen=True)
-class HudiSnapshot:
-    """The rows of a table as Apache Hudi reads them, meta columns included.
-
-    `options` are Hudi's own read options (`hoodie.datasource.query.type`, `as.of.instant`,
-    `hoodie.metadata.enable`, …). The rows are copied once to Parquet files in a temporary folder, so that
-    the driver never holds a large table in memory and values keep their types. Reading raises TableError,
-    with the innermost Java cause, if Hudi cannot read.
-    """
-
-    spark: SparkSession
-    path: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    name: str = "Apache Hudi"
-    _folder: list[tempfile.TemporaryDirectory[str]] = field(default_factory=list, repr=False)
-
-    def frame(self) -> DataFrame:
-        """The rows as a Spark DataFrame."""
-        return self.spark.read.format("hudi").options(**dict(self.options)).load(self.path)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the rows as Spark wrote them, meta columns first."""
-        return pq.read_schema(self._parts()[0]).remove_metadata()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in arbitrary order; may be called again."""
-        for part in self._parts():
-            yield from pq.ParquetFile(part).iter_batches()
-
-    def table(self) -> pa.Table:
-        """All rows in memory."""
-        return pa.Table.from_batches(self.batches(), self.schema)
-
-    def close(self) -> None:
-        """Remove the temporary folder."""
-        while self._folder:
-            self._folder.pop().cleanup()
-
-    def __enter__(self) -> HudiSnapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _parts(self) -> list[Path]:
-        if not self._folder:
-            folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
-            what = f"Apache Hudi cannot read {self.path}"
-            try:
-                with dates_of_any_year(self.spark), java_errors(what, TableError):
-                    # as many files as tasks run at once: a table may have thousands of file groups
-                    tasks = self.spark.sparkContext.defaultParallelism
-                    self.frame().coalesce(tasks).write.mode("overwrite").parquet(folder.name)
-            except TableError:
-                folder.cleanup()
-                raise
-            self._folder.append(folder)
-        return sorted(Path(self._folder[0].name).glob("part-*.parquet"))
 
 
 @contextmanager
@@ -106,15 +41,15 @@ def dates_of_any_year(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def java_errors(what: str, kind: type[LabError] = LabError) -> Iterator[None]:
-    """Turn errors of Spark and Java into one of `kind` that says `what`, and the innermost cause."""
+def java_errors(what: str) -> Iterator[None]:
+    """Turn errors of Spark and Java into a LabError that says `what`, and the innermost cause."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (Py4JError, PySparkException) as exc:
-        raise kind(f"{what}: {root_cause(str(exc))}") from exc
+        raise LabError(f"{what}: {root_cause(str(exc))}") from exc
 
 
 def root_cause(message: str) -> str:

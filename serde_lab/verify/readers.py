@@ -1,7 +1,4 @@
-"""Reads finished tables with readers that did not write them: hudi-rs, and an interface for others.
-
-Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) implements this interface.
-"""
+"""Reads finished tables with readers that did not write them: hudi-rs, and an interface for others."""
 
 from __future__ import annotations
 

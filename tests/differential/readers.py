@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.errors import LabError
-from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
+from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain
 from tests.differential.history import Row
 from tests.differential.writers import AS_STORED, FailedError, conf_set
+from tests.peers.hudi_reads import HudiSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import KillPoint, kill
@@ -25,6 +24,7 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_killed_driver import COURSES, Course, case_name
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

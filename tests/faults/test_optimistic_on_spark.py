@@ -12,7 +12,6 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import WriteConflict
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.table.storage.storage import Storage
 from tests.faults.looks import look
@@ -31,6 +30,7 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_optimistic_writers import OPTIMISTIC, OURS, OVERLAP, THEIRS, write
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 from tests.streams.file_stream import COLUMNS, FileStream
 
 if TYPE_CHECKING:

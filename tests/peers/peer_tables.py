@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import OptionError
 from serde_lab.lab.lab_reader import LabReader
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.model import Check
 from serde_lab.table.config_properties import split_kinds
@@ -28,6 +27,7 @@ from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import Expected, check_table
 from serde_lab.verify.table_rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

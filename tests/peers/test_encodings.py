@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import serde_lab
-from serde_lab.peers.apache_hudi import HudiSnapshot
+from tests.peers.hudi_reads import HudiSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

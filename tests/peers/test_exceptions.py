@@ -17,7 +17,6 @@ import pytest
 
 from serde_lab.errors import SchemaError, TableError
 from serde_lab.merging.rules import DeleteMarkers
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.source import schema as write_schema
 from serde_lab.table.read_plan import plan_snapshot
@@ -26,6 +25,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_checks import check_contents
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import PeerTable, Step
 

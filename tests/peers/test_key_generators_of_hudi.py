@@ -19,7 +19,6 @@ import pytest
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, OptionError
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import ReadOptions, plan_read
@@ -34,6 +33,7 @@ from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.table_rules import TableRules
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.merging.survivors import MergeMode
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.log_block import Header, LogBlock, parse_blocks
@@ -22,6 +21,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.table_rules import TableRules
+from tests.peers.hudi_reads import HudiSnapshot
 from tests.peers.lab_writer import LabWriter, write_in_process
 from tests.peers.peer_tables import HudiTable, HudiWrite, PeerTable, Step
 from tests.table.made_up_tables import SMALL, LogAppender, PlainWriter, our_rows, without_meta

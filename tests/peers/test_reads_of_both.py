@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.verify.contents import fingerprint, first_difference
 from serde_lab.verify.readers import HudiRs
 from tests.peers.hudi_options import HudiTable, HudiWrite
-from tests.peers.hudi_reads import read_as_of, read_incremental
+from tests.peers.hudi_reads import HudiSnapshot, read_as_of, read_incremental
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable
 

@@ -15,7 +15,6 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import TableError
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -23,7 +22,7 @@ from serde_lab.verify.contents import first_difference, rows_of
 from serde_lab.verify.readers import HudiRs, TableFacts
 from serde_lab.verify.table_checks import check_table
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
-from tests.peers.hudi_reads import read_as_of, read_incremental
+from tests.peers.hudi_reads import HudiSnapshot, read_as_of, read_incremental
 from tests.peers.lab_writer import lab_options
 from tests.peers.peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.verify.readers import HudiRs
 from tests.peers.hudi_options import HudiTable, HudiWrite
+from tests.peers.hudi_reads import HudiSnapshot
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import DELETE, FIRST, SECOND, PeerTable, Step, rows
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import keep_checkpoints
 from tests.faults.looks import look
 from tests.faults.small_table import COW, SCHEMA, Seen, check_readers, seen_after
 from tests.peers.conftest import hudi_session as hudi_session
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_reads import HudiSnapshot
 from tests.streams.file_stream import FileStream
 from tests.streams.small_stream import stated_batches
 
