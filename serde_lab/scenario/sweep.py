@@ -230,9 +230,12 @@ def sweep_problems(scenario: Scenario, parse: Parse) -> Iterator[Problem]:
     if found:
         return
     try:
-        points_of(scenario, parse)
+        points = points_of(scenario, parse)
     except ScenarioError as exc:
         yield Problem(section, exc.message)
+        return
+    for mark, times in repeated(point.mark for point in points):
+        yield Problem(section, f"{times} values would be called {mark!r}, and so would their arms")
 
 
 def _values_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -263,6 +266,8 @@ def _lengths(
     where: str, key: str, wanted: int, also: Mapping[str, Sequence[object]]
 ) -> Iterator[Problem]:
     for other, given in also.items():
+        if other == key:
+            yield Problem(f"{where}.also", f"gives {key!r} other values than `values` does")
         if len(given) != wanted:
             clause = f"gives {other!r} {len(given)} values, but {key!r} has {wanted}"
             yield Problem(f"{where}.also", clause)

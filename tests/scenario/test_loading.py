@@ -278,7 +278,7 @@ def test_rows_of_a_batch() -> None:
         ([("data/keyless", True)], "commit.1.operation: an upsert needs record keys, but data.keyless"),
         ([("data/keyless", True), ("data/ordering", "l_tax")], "data.ordering: has no effect: rows"),
         ([("data/keyless", True), ("table", {"buckets": 2})], "table.buckets: has no effect: rows"),
-        ([("data/keyless", True), ("table", {"merge_mode": "EVENT_TIME_ORDERING"})],
+        ([("data/keyless", True), ("table", {"merge_mode": "COMMIT_TIME_ORDERING"})],
          "table.merge_mode: has no effect: rows without keys are never merged"),
         ([("data/keyless", True), ("arm/0/merging", {"partial_update": "IGNORE_DEFAULTS"})],
          "arm.a.merging.partial_update: has no effect"),

@@ -6,7 +6,12 @@ import pytest
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.identity import asked, asked_of, data_hash
-from serde_lab.scenario.loading import load_scenario, parse_scenario, sweep_points
+from serde_lab.scenario.loading import (
+    list_scenarios,
+    load_scenario,
+    parse_scenario,
+    sweep_points,
+)
 from serde_lab.scenario.model import TpchData
 
 
@@ -36,6 +41,10 @@ def test_without_a_sweep_there_is_one_point_with_the_arms_as_they_are() -> None:
         (["sweep.key=data.scale_factor", "sweep.values=[-1, 1]"], "expected a number above 0"),
         (["sweep.key=data.scale_factor", "sweep.values=[1, 1]"], "not in rising order"),
         (["sweep.key=data.scale_factor", "sweep.values=[]"], "is empty"),
+        (["sweep.key=commit.1.rows", "sweep.values=[1000001, 1000002]", "commit=[{rows=1}]"],
+         "2 values would be called '1e+06'"),
+        (["sweep.key=data.scale_factor", "sweep.values=[1, 2]",
+          "sweep.also={'data.scale_factor'=[3, 4]}"], "gives 'data.scale_factor' other values"),
         (["sweep.key=gate.alpha", "sweep.values=[0.1, 0.2]"], "changes nothing that is measured"),
         (["sweep.key=table.buckets", "sweep.values=[1, 1.5]"], "expected a whole number"),
         (["data.key_range=third"], "a bulk_insert would store keys twice"),
@@ -52,10 +61,29 @@ def test_what_cannot_be_is_refused_by_its_key(overrides: list[str], said: str) -
     assert said in str(refused.value)
 
 
-def test_a_sweep_survives_being_written_down() -> None:
-    for name in ("scale", "rfc84", "codec"):
-        scenario = load_scenario(name)
-        assert parse_scenario(scenario.to_json()) == scenario
+KEYLESS = (
+    *(
+        "data.keyless=true",
+        "commit=[{operation = 'insert'}]",
+        "gate={}",
+        "reference=arrow",
+        "table={}",
+    ),
+    "arm=[{name = 'arrow', strategy = 'arrow', merging = {}}]",
+)
+
+
+@pytest.mark.parametrize("name", [one.name for one in list_scenarios()])
+def test_a_scenario_survives_being_written_down(name: str) -> None:
+    scenario = load_scenario(name)
+    assert parse_scenario(scenario.to_json()) == scenario
+
+
+def test_rows_without_keys_can_be_swept_and_written_down() -> None:
+    scenario = load_scenario("smoke", KEYLESS)
+    assert parse_scenario(scenario.to_json()) == scenario
+    swept = ["sweep.key=data.scale_factor", "sweep.values=[1, 2]"]
+    assert len(sweep_points(load_scenario("smoke", [*KEYLESS, *swept]))) == 2
 
 
 def test_scenarios_of_before_ask_what_they_asked() -> None:

@@ -16,9 +16,17 @@ from serde_lab.scenario.model import (
     Merging,
     ParquetData,
     Scenario,
+    TableSection,
     TpchData,
 )
-from serde_lab.scenario.problems import Problem, a, comma_separated, repeated, suggestion
+from serde_lab.scenario.problems import (
+    Problem,
+    a,
+    comma_separated,
+    keys_of,
+    repeated,
+    suggestion,
+)
 from serde_lab.scenario.sections import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 
@@ -88,10 +96,15 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
                 f"{a(batch.operation)} needs record keys, but data.keyless is true; use 'insert' or"
                 " 'bulk_insert'",
             )
+    # not "the keys that the file gives": a stored scenario gives all of them
+    plain = TableSection()
+    changed = {
+        name for name in keys_of(TableSection) if getattr(table, name) != getattr(plain, name)
+    }
     for name in ("index", "buckets", "bucket_fields"):
-        if name in table.model_fields_set:
+        if name in changed:
             yield Problem(f"table.{name}", "has no effect: rows without keys have no bucket")
-    merging = [("table", table.model_fields_set)]
+    merging = [("table", changed)]
     merging += [
         (f"arm.{arm.name}.merging", arm.merging.model_fields_set)
         for arm in scenario.arms
