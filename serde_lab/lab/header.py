@@ -42,6 +42,7 @@ from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.runs.writer import new_run_id
+from serde_lab.scenario.identity import asked_of
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.sweep import writes_several
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -55,11 +56,10 @@ _PACKAGES = Path(serde_lab.__file__).parents[1]
 
 def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     scenario, arms, inputs = point.scenario, point.arms, point.inputs
-    sessions = point.peers.sessions
+    sessions, isolated = point.peers.sessions, point.peers.isolated
+    several = writes_several(scenario)
     # record classes write no tables, so nothing is to be said of options and likeness
     with_peers = point.peers.with_peers and not scenario.codec_only
-    isolated = point.peers.isolated
-    several = writes_several(scenario)
     # these are of one table's records; leaving out one of hundreds of columns after the other takes minutes
     apart = not several and not point.at.of_shapes
     columns = columns_of_arms(scenario, arms, inputs, point.schema) if apart else {}
@@ -150,21 +150,24 @@ def swept_header(
 
 
 def check_resumed(path: Path, begun: RunHeader, now: RunHeader) -> None:
-    """Raise RunError if the run at `path` began with other data, code, settings or jars, or elsewhere.
+    """Raise RunError if the run at `path` began with another scenario, data, code or settings, or elsewhere.
 
     All cells of a run are set against each other, and its header speaks for all of them.
     """
     for (name, hint), old, new in zip(_OF_ONE_RUN, _stated(begun), _stated(now), strict=True):
-        for key in sorted({*old, *new}):
-            was, is_now = (str(one.get(key))[:60] for one in (old, new))
-            if old.get(key) != new.get(key):
-                raise RunError(
-                    f"{path} cannot be resumed, since its {name} changed: {key} was {was}, and is {is_now}",
-                    f"{hint}, or begin a new run",
-                )
+        for key in sorted(k for k in {*old, *new} if old.get(k) != new.get(k)):
+            both = [str(one.get(key)) for one in (old, new)]
+            alike = next((i for i, (a, b) in enumerate(zip(*both)) if a != b), 0)  # noqa: B905
+            start = max(0, alike - 20)
+            was, is_now = (text[start : start + 60] for text in both)
+            raise RunError(
+                f"{path} cannot be resumed, since its {name} changed: {key} was {was}, and is {is_now}",
+                f"{hint}, or begin a new run",
+            )
 
 
 _OF_ONE_RUN = (
+    ("scenario", "undo the changes"),
     ("input data", "take the same files"),
     ("code", "check out the commit of the run"),
     ("machine", "go back to that machine"),
@@ -177,6 +180,7 @@ def _stated(header: RunHeader) -> tuple[Mapping[str, Any], ...]:
     """What a header says of each part of `_OF_ONE_RUN`."""
     peers = {f"peers: {key}": value for key, value in header.peer_spark_conf.items()}
     return (
+        asked_of(header.scenario_content),
         header.data_checksums,
         header.code_version,
         {"machine_class": header.machine_class},
@@ -189,11 +193,10 @@ def _sizes(point: PreparedPoint) -> dict[str, Any]:
     """For a point of `[shapes]`, its factor, and the values and bytes of its timed rows."""
     if not point.at.of_shapes:
         return {}
-    commits = point.inputs.commits
     return {
         "factor": point.at.factor,
-        "values": sum(commit.values or 0 for commit in commits),
-        "bytes": sum(commit.arrow_bytes or 0 for commit in commits),
+        "values": sum(commit.values or 0 for commit in point.inputs.commits),
+        "bytes": sum(commit.arrow_bytes or 0 for commit in point.inputs.commits),
     }
 
 

@@ -214,3 +214,20 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "ended in good order\n"), done.stderr
+
+
+def test_a_scenario_that_is_edited_meanwhile(small: Path, tmp_path: Path) -> None:
+    shared = SharedSettings(small, tmp_path / "sitting", tmp_path / "cache")
+    text = small.read_text()
+
+    def edit(label: str, event: Any) -> None:
+        if event["event"] == "cell":
+            small.write_text(text.replace('strategy = "arrow"', 'strategy = "avro"'))
+
+    with (
+        variant_environment(".", tmp_path / "w", tmp_path, print) as code,
+        Variants([Variant("before", code)], shared, edit) as running,
+    ):
+        running.measure(1, ())
+        with pytest.raises(RunError, match=r"its scenario changed: arm was .*'arrow', .*'avro', "):
+            running.measure(2, ())
