@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -36,8 +36,6 @@ ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write an HTML report to this file."),
 ]
-
-
 HostMismatchOption = Annotated[
     Literal["refuse", "ratios", "ignore"],
     typer.Option(
@@ -45,6 +43,10 @@ HostMismatchOption = Annotated[
         " the yardstick's, the arm that [gate] control names, or ignore the difference."
     ),
 ]
+
+
+_RECORDING = (30.0, 4000, 0.1)
+"""Minutes, rounds and slowdown of a self-test, if the options do not say them."""
 
 
 def register(app: typer.Typer) -> None:
@@ -163,12 +165,16 @@ def gate(
             " injected slowdown.",
         ),
     ] = False,
-    minutes: Annotated[float, typer.Option(help="Self-test: longest time of recording.")] = 30.0,
-    rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = 4000,
+    minutes: Annotated[
+        float, typer.Option(help="Self-test: longest time of recording.")
+    ] = _RECORDING[0],
+    rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = _RECORDING[
+        1
+    ],
     injected: Annotated[
         float,
         typer.Option(help="Self-test: the injected slowdown as a share of a cell."),
-    ] = 0.1,
+    ] = _RECORDING[2],
     pool: Annotated[
         Path | None,
         typer.Option(help="Self-test: use the rounds in this file, and measure nothing."),
@@ -189,8 +195,16 @@ def gate(
 
       serde-lab gate smoke --self-test --arm internal_row --arm pickle
     """
-    if self_test and (measure or report is not None or strict):
-        raise UsageError("--self-test takes none of --run, --report and --strict")
+    against = (report, baseline, baselines, host_mismatch) != (None, "main", None, "refuse")
+    if self_test and (measure or strict or shared or against):
+        raise UsageError(
+            "--self-test judges no run: leave out --run, --strict, --report, --baseline, --baselines,"
+            " --host-mismatch and --shared-machine"
+        )
+    if (minutes, rounds, injected) != _RECORDING and (not self_test or pool is not None):
+        raise UsageError("--minutes, --rounds and --injected are for a --self-test that measures")
+    if shared and host_mismatch != "refuse":
+        raise UsageError("--shared-machine and --host-mismatch exclude each other")
     if pool is not None and (not self_test or arm):
         raise UsageError("--pool is for --self-test, without --arm: the pool's file names its arms")
     if self_test:
@@ -310,7 +324,7 @@ def run_self_test(options: SelfTestOptions, format: GateFormat) -> int:
 
 def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     """Record in this process, continuing an interrupted recording."""
-    from serde_lab.gate.pool import record_pool, write_pool
+    from serde_lab.gate.pool import record_pool, recorded_so_far, write_pool
     from serde_lab.lab.cells.gate_rounds import gate_rounds
 
     arms = options.arms or (scenario.reference,)
@@ -328,7 +342,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
             )
 
     with alone_in(file.parent, make=True, wait=False):
-        begun = _begun(file, empty)
+        begun = recorded_so_far(file, empty)
         say(f"self-test: {file} holds {len(begun.rounds)} rounds")
         with gate_rounds(scenario, arms, options.injected, message=say) as rounds:
             return record_pool(
@@ -383,18 +397,3 @@ def _empty_pool(scenario: Scenario, arms: Sequence[str], options: SelfTestOption
         about["beside"] = {name: arm_hash(scenario, name) for name in others}
     environment = capture_environment(options.results, {})
     return Pool(scenario.name, options.injected, (), machine_class(environment), about)
-
-
-def _begun(file: Path, empty: Pool) -> Pool:
-    """The rounds recorded so far; raises RunError if they belong to a different recording."""
-    from serde_lab.gate.pool import read_pool
-
-    if not file.exists():
-        return empty
-    found = read_pool(file)
-    if replace(found, rounds=(), others={}, sittings=(), beside={}) != empty:
-        raise RunError(
-            f"{file} has rounds of another scenario, slowdown or version of the measuring code",
-            "move the file away to start a new recording",
-        )
-    return found

@@ -230,3 +230,19 @@ def read_pool(file: Path) -> Pool:
         raise RunError(f"{file} is no pool of rounds: {exc}") from exc
     except (KeyError, TypeError, AttributeError) as exc:
         raise RunError(f"{file} is no pool of rounds: a key is missing or of another kind") from exc
+
+
+def recorded_so_far(file: Path, empty: Pool) -> Pool:
+    """The pool in the file, which the recording of `empty` continues; `empty` if there is no file.
+
+    Raises RunError for the pool of a different recording.
+    """
+    if not file.exists():
+        return empty
+    found = read_pool(file)
+    if Pool(found.scenario, found.injected, (), found.machine_class, found.about) != empty:
+        raise RunError(
+            f"{file} has rounds of another scenario, slowdown or version of the measuring code",
+            "move the file away to start a new recording",
+        )
+    return found

@@ -12,7 +12,14 @@ import pytest
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, ScenarioError
 from serde_lab.gate.decision import Policy
-from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
+from serde_lab.gate.pool import (
+    Pool,
+    PoolRound,
+    read_pool,
+    record_pool,
+    recorded_so_far,
+    write_pool,
+)
 from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
 from serde_lab.gate.statistics import AB_LOOKS, AlphaSpending, wilson
 from serde_lab.lab.cells import bench, slowdown
@@ -202,7 +209,14 @@ def test_pools_survive_their_file(tmp_path: Path) -> None:
         beside = Pool("s", 0.0, (PoolRound(7, 8, 8, rounds[0].control),) * 3, others=cpu)
         kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2), {"other": beside}, (None, 2.5))
         write_pool(kept, tmp_path / "p" / "pool.json")
-        assert read_pool(tmp_path / "p" / "pool.json") == kept
+        file = tmp_path / "p" / "pool.json"
+        assert read_pool(file) == kept
+        begun = Pool("s", 0.1, (), "m", {"a": 1})
+        assert recorded_so_far(file, begun) == kept
+        for other in ({"injected": 0.2}, {"about": {}}, {"scenario": "t"}, {"machine_class": "n"}):
+            with pytest.raises(RunError, match="rounds of another scenario, slowdown or version"):
+                recorded_so_far(file, replace(begun, **other))
+    assert recorded_so_far(tmp_path / "new.json", begun) == begun
     text = (tmp_path / "p" / "pool.json").read_text()
     (tmp_path / "bad.json").write_text(
         text.replace(
@@ -267,8 +281,16 @@ def test_a_pool_is_judged_by_the_command(
     assert document["detections_held"]
     assert main(["gate", "--self-test", "--pool", "gone.json"]) == 1
     assert main(["gate", "--self-test", "--pool", str(file), "--format", "junit"]) == 2
-    # another scenario's limits do not judge it, and its arms are those that were measured
-    for more in (["smoke"], ["--arm", "avro"], ["--strict"]):
+    # another scenario's limits do not judge it, its arms are those that were measured, and it has no baseline
+    for more in (
+        *(["smoke"], ["--arm", "avro"], ["--strict"], ["--baseline", "x"], ["--baselines", "x"]),
+        *(
+            ["--host-mismatch", "ratios"],
+            ["--shared-machine"],
+            ["--minutes", "1"],
+            ["--rounds", "9"],
+        ),
+    ):
         assert main(["gate", *more, "--self-test", "--pool", str(file)]) == 2
 
 
