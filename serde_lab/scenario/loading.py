@@ -5,6 +5,7 @@ Every fault becomes a ScenarioError that names file and key.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import tomllib
@@ -169,7 +170,13 @@ def _resolved(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     path = table.get("path")
-    return {**table, "path": str(folder / path)} if isinstance(path, str) and path else table
+    if not isinstance(path, str) or not path:
+        return table
+    whole = folder / path
+    if not os.path.exists(whole):  # noqa: PTH110 - False for any text that is no path
+        # `path` may be a pattern, but its folder is none, whatever characters its name has
+        whole = Path(glob.escape(str(folder)), path)
+    return {**table, "path": str(whole)}
 
 
 def _not_json(

@@ -24,8 +24,9 @@ from serde_lab.lab.inputs.user_files import (
     find_files,
     repeated_keys,
 )
-from serde_lab.scenario.loading import parse_scenario
-from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.loading import load_scenario, parse_scenario
+from serde_lab.scenario.model import ParquetData, Scenario
+from tests.lab.small_scenario import content, source, toml
 
 ROWS = 100
 
@@ -229,6 +230,23 @@ def test_own_files_as_batches(tmp_path: Path, own: Path) -> None:
     assert commit.schema.names == ["id", "country", "updated", "text"]
     assert commit["id"].to_pylist() == [*range(10, 30), *range(10, 30)]
     assert [pq.read_metadata(file).num_rows for file in inputs.commits[0].files] == [13, 13, 14]
+
+
+def test_the_folder_of_a_scenario_is_no_pattern(tmp_path: Path) -> None:
+    """Its name may look like one, and match a folder beside it."""
+    for name in ("[ab]", "a"):
+        source(tmp_path / name)
+    asked = content(Path("rows.parquet"))
+    file = tmp_path / "[ab]" / "s.toml"
+    for path in ("*.parquet", "rows.parquet"):
+        asked["data"]["path"] = path
+        file.write_text(toml(asked))
+        found = load_scenario(str(file)).data
+        assert isinstance(found, ParquetData)
+        assert find_files("data.path", found.path) == [tmp_path / "[ab]" / "rows.parquet"]
+    (tmp_path / "[ab]" / "rows.parquet").unlink()
+    with pytest.raises(DataError, match=r"data\.path: no file matches"):
+        check_sources(load_scenario(str(file)))
 
 
 def test_relative_globs_and_folders(tmp_path: Path, own: Path) -> None:
