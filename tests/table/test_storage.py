@@ -101,6 +101,15 @@ def test_a_file_url_is_a_local_folder(tmp_path: Path) -> None:
     assert storage.local_path("x") == tmp_path / "a b" / "x"
 
 
+def test_a_file_url_of_two_slashes_names_a_host(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="names the host 'lake'; that of a local folder is file:///"
+    ):
+        Storage.open("file://lake/orders")
+    assert Storage.open(f"file://localhost{tmp_path}").url == str(tmp_path)
+    assert Storage.open(f"file:{tmp_path}").url == str(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["a#b", "a?b"])
 def test_a_url_does_not_end_at_a_mark(name: str, tmp_path: Path) -> None:
     """Apache Hudi takes both for characters of the path; without what follows, tables would become one."""

@@ -254,7 +254,12 @@ def _local_root(url: str) -> Path | None:
     if not scheme or url.startswith(("/", ".")):
         return Path(url).absolute()
     if scheme == "file":
-        return Path(unquote(urlsplit(_literal(url)).path)).absolute()
+        parts = urlsplit(_literal(url))
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(
+                f"storage URL {url!r} names the host {parts.netloc!r}; that of a local folder is file:///…"
+            )
+        return Path(unquote(parts.path)).absolute()
     if scheme in ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory"):
         return None
     raise UsageError(
