@@ -385,6 +385,20 @@ def test_blanks_are_part_of_a_delete_marker(tmp_path: Path) -> None:
     sees(tmp_path, [("x", "b", 2, "D"), ("x", "c", 2, "D ")])
 
 
+@pytest.mark.parametrize(
+    "name", ["hoodie.table.name", "hoodie.index.type", "serde_lab.strategy", "serde_lab.strategy.x"]
+)
+def test_none_is_no_text(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} is None, expected a value"):
+        parse_options({**BASE, name: None})
+
+
+@pytest.mark.parametrize("name", ["hoodie.bucket.index.num.buckets", "hoodie.write.table.version"])
+def test_zero_is_not_the_default(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} is '0', expected an integer from 1"):
+        parse_options({**BASE, name: "0"})
+
+
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_partitions_to_delete_are_for_one_operation(operation: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is for delete_partition, but the operation is"):

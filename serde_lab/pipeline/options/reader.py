@@ -11,7 +11,7 @@ from serde_lab.errors import OptionError, did_you_mean
 class OptionReader:
     """The options of one call. `known` maps each supported name to its meaning.
 
-    Raises OptionError for a name that is not in `known` and does not begin with `free_prefix`.
+    Raises OptionError for a name that is not in `known` and does not begin with `free_prefix`, and for None.
     """
 
     def __init__(
@@ -20,6 +20,8 @@ class OptionReader:
         for key in options:
             if key not in known and not (free_prefix and key.startswith(free_prefix)):
                 raise OptionError(f"option {key!r} is not supported", did_you_mean(key, known))
+            if options[key] is None:
+                raise OptionError(f"{key} is None, expected a value; leave the option out")
         self.options = options
 
     def given(self, *keys: str) -> str | None:

@@ -153,7 +153,7 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "table_type": reader.choice(
             "hoodie.datasource.write.table.type", ("COPY_ON_WRITE", "MERGE_ON_READ")
         ),
-        "version": reader.number("hoodie.write.table.version", 0) or None,
+        "version": reader.number("hoodie.write.table.version", 0, least=1) or None,
         "ordering_fields": _names(
             reader, reader.of_two_names(ORDERING, OLDER_ORDERING, reader.names)
         ),
@@ -175,7 +175,7 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "index_global": reader.flag("index.global.enabled"),
         "bucket_engine": reader.choice("hoodie.index.bucket.engine", BUCKET_ENGINES),
         "bucket_expressions": (reader.exact("hoodie.bucket.index.partition.expressions") or None),
-        "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
+        "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0, least=1) or None,
         "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
         "key_generator": _key_generator(reader),
         "hive_style": reader.flag("hoodie.datasource.write.hive_style_partitioning"),
