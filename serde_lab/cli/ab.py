@@ -104,9 +104,16 @@ def ab(
     from serde_lab.lab.run_settings import work_folder
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import find_scenario, load_scenario
+    from serde_lab.scenario.sweep import parse_override
 
     both = tuple(set_ or ())
     options = {BEFORE: (*both, *(a_set or ())), AFTER: (*both, *(b_set or ()))}
+    if any(
+        parse_override(text)[0] == "measure.rounds" for sets in options.values() for text in sets
+    ):
+        raise UsageError(
+            "measure.rounds has no effect here: --rounds is the greatest number of rounds"
+        )
     scenarios = {label: load_scenario(scenario, overrides=sets) for label, sets in options.items()}
     _check_arms(scenarios, arm)
     first = min(AB_LOOKS.first, rounds)

@@ -18,7 +18,7 @@ from serde_lab.cli.console import (
     say,
 )
 from serde_lab.cli.results import Results, Scenarios
-from serde_lab.errors import TableError
+from serde_lab.errors import TableError, UsageError
 
 if TYPE_CHECKING:
     from serde_lab.table.validation.finding import Kind, TableFinding
@@ -114,6 +114,8 @@ def validate(
     its effect on readers and its repair. Exits with 4 if rows could be lost or wrong.
     """
     if "://" in what or (Path(what).is_dir() and not what.endswith(".toml")):
+        if set_ or scenarios is not None:
+            raise UsageError(f"{what} is a table: --set and --scenarios are for scenarios")
         return _validate_table(what, deep, format)
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
     from serde_lab.lab.run_points import check_data, check_user_rows, try_arms

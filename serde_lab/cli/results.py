@@ -51,6 +51,10 @@ def list_(
     """List scenarios, runs or strategies."""
     if runs and strategies:
         raise UsageError("--runs and --strategies exclude each other")
+    if scenarios is not None and (runs or strategies):
+        raise UsageError("--runs and --strategies list no scenarios: leave out --scenarios")
+    if results != Path("results") and not runs:
+        raise UsageError("--results is for --runs alone")
     if strategies:
         _list_strategies(format)
         return 0
@@ -158,6 +162,8 @@ def report(
     Prints the path of the report. The exit status is that of `show`.
     """
     if quoted_in is not None:
+        if (run, out, figures, format) != ("latest", None, None, "html"):
+            raise UsageError("--quoted-in takes no RUN, --out, --figures or --format")
         from serde_lab.report.quotations import render_quotations
 
         emit(f"quotations: {render_quotations(quoted_in)}")

@@ -181,9 +181,12 @@ def run(
       serde-lab run --resume
     """
     from serde_lab.lab.jars import manifest
+    from serde_lab.lab.run_points import check_settings
     from serde_lab.lab.runner import check_kept_tables
     from serde_lab.scenario.loading import load_scenario
 
+    if replace_ and keep_tables is None:
+        raise UsageError("--replace is for --keep-tables")
     overrides = list(set_ or ())
     if rounds is not None:
         overrides.append(f"measure.rounds={rounds}")
@@ -212,6 +215,8 @@ def run(
     if not scenarios:
         raise UsageError("no scenario is named", hint="`serde-lab list` shows the scenarios")
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
+    for one in loaded:
+        check_settings(one, settings)
     check_kept_tables([(one, _arm_names(one, strategy)) for one in loaded], settings)
     if dry_run:
         for scenario in loaded:

@@ -197,7 +197,8 @@ def write_report(
     from serde_lab.report.render import figures as write_figures
     from serde_lab.report.render import render_run
 
-    target = out or reports / f"{run.path.parent.name}-{run.path.name}.{format}"
+    where = run.path.resolve()  # `.` has no name
+    target = out or reports / f"{where.parent.name}-{where.name}.{format}"
     render_run(run, target, format)
     if figures is not None:
         for path in write_figures(run, figures):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serde_lab.cli.console import Format, emit_line, print_json
+from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
     from serde_lab.pipeline.commit.coordinator import Commit
@@ -36,6 +37,7 @@ MergerOption = Annotated[
     ),
 ]
 FormatOption = Annotated[Format, typer.Option(help="Output format: json, or else a line of text.")]
+_MOST_MIB = 1 << 30
 
 
 def register(app: typer.Typer) -> None:
@@ -68,6 +70,8 @@ def compact(
     """
     from serde_lab.pipeline.commit.table_services import compact as compact_table
 
+    if in_process and master:
+        raise UsageError("--in-process and --master exclude each other")
     table = _open(path, drop).merging_by(merger or ())
     if in_process:
         done = compact_table(table)
@@ -152,6 +156,10 @@ def resize_buckets(
     from serde_lab.pipeline.commit.table_services import resize_buckets_now
     from serde_lab.table.services.bucket_resizing import ResizeRules
 
+    if not 0 <= merge_below <= split_above <= _MOST_MIB:
+        raise UsageError(
+            f"--merge-below is {merge_below:g} and --split-above {split_above:g}; expected MiB in this order"
+        )
     rules = ResizeRules(int(split_above * (1 << 20)), int(merge_below * (1 << 20)))
     done = resize_buckets_now(_open(path, drop), rules)
     if done is None:

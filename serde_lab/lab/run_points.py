@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +26,7 @@ from serde_lab.lab.inputs.prepared import (
     prepare_inputs,
 )
 from serde_lab.lab.plan import Write, check_scenario, serde_options, set_up_options
-from serde_lab.lab.run_settings import Progress, RunSettings
+from serde_lab.lab.run_settings import Progress, RunSettings, work_folder
 from serde_lab.pipeline.plan import key_generator
 from serde_lab.pipeline.source.schema import avro_schema, record_schema
 from serde_lab.pipeline.stages import stored_form
@@ -128,15 +126,18 @@ def try_arms(scenario: Scenario) -> None:
 
 def _first_rows(scenario: Scenario) -> pa.RecordBatch:
     data = scenario.data
-    with TemporaryDirectory(prefix="serde_lab-rows-") as folder:
-        if isinstance(data, ParquetData):
-            rows = user_files.open_source(data)
-        elif isinstance(data, ShapesData):
-            return next(shaped_rows(data.shape, min(data.rows, _FEW_ROWS)))
-        else:
-            made = generate(data.table, _SMALL_FACTOR, Path(folder))
-            rows = ParquetRows(made.manifest.files(made.folder))
-        few = rows.read(0, min(rows.rows, _FEW_ROWS))
+    if isinstance(data, ShapesData):
+        return next(shaped_rows(data.shape, min(data.rows, _FEW_ROWS)))
+    if isinstance(data, ParquetData):
+        return _few(user_files.open_source(data))
+    # the next run removes what a kill leaves of such a folder
+    with work_folder() as folder:
+        made = generate(data.table, _SMALL_FACTOR, folder)
+        return _few(ParquetRows(made.manifest.files(made.folder)))
+
+
+def _few(rows: ParquetRows) -> pa.RecordBatch:
+    few = rows.read(0, min(rows.rows, _FEW_ROWS))
     return few.combine_chunks().to_batches()[0]
 
 
@@ -207,6 +208,7 @@ def planned(
 ) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
     _check_floor(arms, settings.master)
+    check_settings(point.scenario, settings)
     arms = (*arms, *candidate_arms(point.scenario, arms))
     for table in tables_of(point.scenario).values():
         check_scenario(table)
@@ -223,6 +225,23 @@ def planned(
         isolated=isolated,
     )
     return PlannedPoint(point, arms, peers)
+
+
+def check_settings(scenario: Scenario, settings: RunSettings) -> None:
+    """Raise UsageError for settings of Spark in a run without it, which would record them as its own."""
+    if scenario.measure.exchange == "spark" or any(arm.peer for arm in scenario.arms):
+        return
+    of_spark = {
+        "--master": settings.master,
+        "--conf": settings.conf,
+        "--worker-python": settings.worker_python,
+    }
+    for option, value in of_spark.items():
+        if value:
+            raise UsageError(
+                f"{option} is for Spark, and {scenario.name} runs without it: its measure.exchange is"
+                f" {scenario.measure.exchange!r}"
+            )
 
 
 def _check_floor(arms: tuple[Arm, ...], master: str) -> None:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from serde_lab.analysis.drift import other_work
 from serde_lab.errors import UsageError
@@ -93,8 +94,15 @@ class _Quotation:
     table: Table
 
 
+_MOST_BYTES = 16 << 20
+
+
 def _text(document: Path) -> str:
     try:
+        found = document.stat()
+        if not S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:  # a device has no end
+            most = f"a file of at most {_MOST_BYTES >> 20} MiB"
+            raise UsageError(f"{document} cannot be read: expected {most}")
         return document.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{document} cannot be read: {exc}") from exc

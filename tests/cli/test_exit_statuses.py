@@ -31,7 +31,9 @@ def _run(file: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_0_a_run_and_everything_that_reads_it(call: Call, scenario_file: Write) -> None:
+def test_0_a_run_and_everything_that_reads_it(
+    call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = scenario_file()
     assert call("validate", file).status == 0
     planned = call("run", file, "--dry-run")
@@ -48,6 +50,9 @@ def test_0_a_run_and_everything_that_reads_it(call: Call, scenario_file: Write) 
     said = call("report")
     assert said.status == 0
     assert Path(said.out.removeprefix("report: ").strip()).read_text().startswith("<!")
+    (run,) = Path("results/small").iterdir()
+    monkeypatch.chdir(run)
+    assert call("report", ".").out.endswith(f"/reports/small-{run.name}.html\n")
 
 
 def test_2_a_long_run_says_before_how_long_it_takes(
@@ -288,6 +293,22 @@ def test_2_rows_that_cannot_be_written(
         (["rum"], ("rum",)),
         (["show", "--formt", "json"], ("--formt",)),
         (["validate", "nowhere.toml"], ("nowhere.toml",)),
+        # what would have no effect, or contradicts
+        (["run", "smoke", "--dry-run", "--replace"], ("--replace", "--keep-tables")),
+        (["run", "gate_smoke", "--dry-run", "--master", "local[2]"], ("--master", "'inprocess'")),
+        (["run", "gate_smoke", "--dry-run", "--conf", "spark.a=b"], ("--conf", "gate_smoke")),
+        (["validate", ".", "--set", "a=1"], (". is a table", "--set")),
+        (["list", "--runs", "--scenarios", "."], ("--scenarios",)),
+        (["list", "--results", "x"], ("--results", "--runs")),
+        (["report", "smoke", "--quoted-in", "README.md"], ("--quoted-in",)),
+        (["report", "--quoted-in", "README.md", "--out", "x"], ("--out",)),
+        (["report", "--quoted-in", "/dev/zero"], ("/dev/zero", "16 MiB")),
+        (["gate", "--minutes", "1"], ("--minutes", "--self-test")),
+        (["gate", "--shared-machine", "--host-mismatch", "ignore"], ("exclude each other",)),
+        (["ab", "--set", "measure.rounds=3"], ("measure.rounds", "--rounds")),
+        (["table", "compact", ".", "--in-process", "--master", "local"], ("exclude each other",)),
+        (["table", "resize-buckets", ".", "--split-above", "10"], ("--merge-below is 24",)),
+        (["table", "resize-buckets", ".", "--split-above", "inf"], ("--split-above inf",)),
     ],
     ids=" ".join,
 )
