@@ -399,6 +399,25 @@ def test_zero_is_not_the_default(name: str) -> None:
         parse_options({**BASE, name: "0"})
 
 
+@pytest.mark.parametrize(
+    ("codec", "level", "words"),
+    [
+        ("zstd", 0, "is '0', expected an integer from 1"),
+        ("zstd", 23, "is 23, expected 1 to 22 for zstd"),
+        ("gzip", 10, "is 10, expected 1 to 9 for gzip"),
+        ("snappy", 1, "is 1, but the codec snappy has no levels"),
+        ("uncompressed", 1, "has no levels"),
+    ],
+)
+def test_a_level_that_the_codec_has_not(codec: str, level: int, words: str) -> None:
+    asked = {"hoodie.parquet.compression.codec": codec, "serde_lab.codec_level": level}
+    with pytest.raises(OptionError, match=words):
+        parse_options({**BASE, **asked})
+    for known, most in (("zstd", 22), ("gzip", 9)):
+        asked = {"hoodie.parquet.compression.codec": known, "serde_lab.codec_level": most}
+        assert parse_options({**BASE, **asked}).file_format.level == most
+
+
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_partitions_to_delete_are_for_one_operation(operation: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is for delete_partition, but the operation is"):

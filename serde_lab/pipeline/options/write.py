@@ -99,6 +99,7 @@ _ROW_GROUP_BYTES = "hoodie.parquet.block.size"
 _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
+_LEVEL = "serde_lab.codec_level"
 
 _TASKS = "tasks behind a shuffle; 0 means one for each bucket, or 8 without a number of buckets (0)"
 
@@ -130,7 +131,7 @@ _OWN = {
     "serde_lab.rows_per_frame": "most records in a frame; 0: all of a batch for one target (the strategy's)",
     "serde_lab.max_frame_bytes": "most bytes in a frame of more than one record (8388608)",
     "serde_lab.integrity": "none or crc32c (none)",
-    "serde_lab.codec_level": "compression level of the parquet codec (zstd 1, gzip 6)",
+    _LEVEL: "compression level of the parquet codec: zstd 1 to 22 (1), gzip 1 to 9 (6)",
     "serde_lab.worker_memory_mb": "megabytes of a Python worker; they determine the number of shards (1024)",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python (10000)",
     "serde_lab.source_reader": "auto: tasks read the files of a plain Parquet scan; spark: Spark does (auto)",
@@ -203,7 +204,6 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         raise OptionError(
             f"hoodie.parquet.compression.codec is {codec!r}, expected one of {', '.join(_CODECS)}"
         )
-    level = reader.number("serde_lab.codec_level", -1)
     return WriteOptions(
         table=table,
         operation=operation,
@@ -218,7 +218,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         partitions_to_delete=topology_options.partitions_to_delete(reader, operation),
         file_format=BaseFileFormat(
             _CODECS[codec],
-            None if level < 0 else level,
+            _level(reader, codec),
             reader.flag(_DICTIONARIES) is not False,
             reader.number(_PAGE_BYTES, _FORMAT.page_bytes, least=1),
             reader.number(_ROW_GROUP_BYTES, _FORMAT.row_group_bytes, least=1),
@@ -326,6 +326,24 @@ def _combines(reader: OptionReader, operation: Operation) -> bool:
             hint="use upsert, or drop the doubled rows first",
         )
     return asked or not operation.overwrites
+
+
+_LEVELS = {"zstd": (1, 22), "gzip": (1, 9)}
+
+
+def _level(reader: OptionReader, codec: str) -> int | None:
+    """None for the codec's default. Other numbers are refused: zstd takes 0 for 3, and 99 for 22."""
+    if not reader.given(_LEVEL):
+        return None
+    if codec not in _LEVELS:
+        raise OptionError(
+            f"{_LEVEL} is {reader.text(_LEVEL, '')}, but the codec {codec} has no levels"
+        )
+    least, most = _LEVELS[codec]
+    found = reader.number(_LEVEL, least, least)
+    if found > most:
+        raise OptionError(f"{_LEVEL} is {found}, expected {least} to {most} for {codec}")
+    return found
 
 
 def _log_format(reader: OptionReader, table: TableConfig) -> LogFormat:
