@@ -76,8 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdout is None:
         say("serde-lab: standard output is closed")
         return 1
+    if sys.flags.optimize > 1:
+        say("serde-lab: -OO and PYTHONOPTIMIZE=2 leave out docstrings, without which pyspark fails")
+        return 1
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+        # the last is that of standard output in the locale C
+        known = ("strict", "backslashreplace", "surrogateescape")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in known:
             stream.reconfigure(errors=_ESCAPES)
     with warnings.catch_warnings():
         warnings.simplefilter("default", PortabilityWarning)

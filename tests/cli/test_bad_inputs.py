@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -336,11 +337,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 @pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
 @pytest.mark.usefixtures("folder")
-def test_a_terminal_without_the_characters(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_the_characters(
+    form: str, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_run(Path("results"))
-    out, messages = (io.TextIOWrapper(io.BytesIO(), "ascii") for _ in range(2))
+    out, messages = (io.TextIOWrapper(io.BytesIO(), "ascii", errors) for _ in range(2))
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", messages)
@@ -369,6 +373,13 @@ def test_a_full_disk_behind_standard_output(
         patch.setattr(sys, "stdout", full)
         assert main(["list", "--format", "csv"]) == 1
     assert capsys.readouterr().err == "serde-lab: standard output: No space left on device\n"
+
+
+def test_python_without_docstrings() -> None:
+    command = [sys.executable, "-OO", "-m", "serde_lab", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("serde-lab: -OO and PYTHONOPTIMIZE=2 leave out docstrings")
 
 
 def test_a_standard_output_that_is_closed(
