@@ -133,11 +133,13 @@ def test_two_base_files_of_one_instant_are_told(local: Storage) -> None:
 
 def test_other_files_are_kept_apart(local: Storage) -> None:
     local.put_new("p/_SUCCESS")
-    local.put_new("p/.hoodie_partition_metadata")
+    for place in ("p/", "q/", "q/.parquet", "r/.parquet"):
+        folder, suffix = place.split("/")
+        local.put_new(f"{folder}/.hoodie_partition_metadata{suffix}")
     local.put_new("part-0000.parquet")
     local.put_new(".hoodie/timeline/x.parquet")
     files = list_table_files(local)
-    assert files.partitions == ("p",)
+    assert files.partitions == ("p", "q", "r")
     assert {f.path for f in files.others} == {"p/_SUCCESS", "part-0000.parquet"}
     assert files.data_files == ()
 

@@ -14,7 +14,7 @@ from serde_lab.avro.codec import read_single
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.data_files import (
-    PARTITION_METADATA,
+    PARTITION_METADATA_FORMS,
     BaseFileName,
     LogFileName,
     is_of_the_lab,
@@ -269,7 +269,7 @@ def list_table_files(storage: Storage) -> TableFiles:
             files = files + storage.list_files(folder)
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
-    partitions: list[str] = []
+    partitions: set[str] = set()
     others: list[StoredFile] = []
     for file in files:
         base, log = BaseFileName.parse(file.name), LogFileName.parse(file.name)
@@ -278,11 +278,11 @@ def list_table_files(storage: Storage) -> TableFiles:
             bases.append(BaseFile(base.instant, base.file_id, *where, base.write_token))
         elif log is not None:
             logs.append(LogFile(log.instant, log.version, log.write_token, log.file_id, *where))
-        elif file.name == PARTITION_METADATA:
-            partitions.append(file.folder)
+        elif file.name in PARTITION_METADATA_FORMS:
+            partitions.add(file.folder)
         else:
             others.append(file)
-    return TableFiles(tuple(bases), tuple(logs), tuple(partitions), tuple(others))
+    return TableFiles(tuple(bases), tuple(logs), tuple(sorted(partitions)), tuple(others))
 
 
 def instants_to_look_up(files: TableFiles, visibility: Visibility) -> set[str]:

@@ -149,6 +149,8 @@ def _marker_of(text: str, where: str) -> Marker:
 
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
+PARTITION_METADATA_FORMS = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet")
+"""Its names: Apache Hudi writes the second with hoodie.partition.metafile.use.base.format, and reads both."""
 
 
 def create_partition_metadata(storage: Storage, partition_path: str, instant: str) -> None:
