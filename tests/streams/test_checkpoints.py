@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.errors import TableError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import archive as archive_module
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.checkpoints import (
     QUERY_KEY,
@@ -24,7 +25,7 @@ from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation.diagnosis import validate_table
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
 from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches
-from tests.table.savepoints import restore
+from tests.table.savepoints import restore, save
 
 
 def test_the_form_is_that_of_hudi_beside_a_key_of_our_own() -> None:
@@ -107,6 +108,54 @@ def test_archiving_keeps_the_last_batch_for_a_restore_to_a_savepoint(
     assert stream.send(3, [("p", "3", 1, "batch")]) is not None
     rows = {("p", f"{number}"): (1, "batch") for number in range(4)}
     check_readers(stream.storage, rows | {("q", "a"): (1, "saved")})
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_that_another_writer_archived_is_not_stored_again(
+    last: int, table_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Hudi's archiving restates no batch."""
+    monkeypatch.setattr(archive_module, "keep_checkpoints", lambda *_: None)
+    given = {"options": NO_SERVICES, "table_type": table_type, "operation": "insert"}
+    stream, now = SmallStream.of(tmp_path, **given), Seen()
+    for number in range(last + 1):
+        stream.send(number, [("p", f"{number}", 1, "batch")])
+        now = seen_after(now, [("p", f"{number}", 1, "batch")])
+    for number in range(4):
+        upsert(stream.storage, [("q", "a", number, "other")], table_type)
+    table = HoodieTable.open(stream.storage)
+    assert archive(table, 1, 2) is not None
+    assert set(stated_batches(stream.storage)) == {None}
+    now = seen_after(now, [("q", "a", 3, "other")])
+    assert stream.last == Checkpoint(last, "one", "insert")
+    assert stream.send(last, [("p", f"{last}", 1, "batch")]) is None
+    with pytest.raises(OptionError, match="belongs to query one"):
+        SmallStream.of(tmp_path, query="two", **given).send(0, [("p", "0", 1, "other query")])
+    check_readers(stream.storage, now)
+    rows = [("p", "next", 1, "batch")]
+    assert stream.send(last + 1, rows) is not None
+    check_readers(stream.storage, seen_after(now, rows))
+
+
+def test_an_archived_batch_that_a_restore_undid_is_missing(tmp_path: Path) -> None:
+    """Archiving may go past a savepoint, and a restore leaves the history as it is."""
+    stream = SmallStream.of(tmp_path, options=NO_SERVICES)
+    upsert(stream.storage, [("p", "a", 0, "saved")])
+    rows = [("p", "b", 1, "batch")]
+    stream.send(0, rows)
+    table = HoodieTable.open(stream.storage)
+    timeline = table.timeline()
+    saved, batch = timeline.completed()
+    upsert(stream.storage, [("q", "a", 1, "undone")])
+    save(table, saved, [])
+    table.archived_timeline().add([archive_module._archived(timeline, batch)])
+    archive_module._leave(timeline, [batch])
+    assert stream.last == Checkpoint(0, "one", "upsert")
+    restore(table, saved.time)
+    assert stream.last is None
+    assert stream.send(0, rows) is not None
+    check_readers(stream.storage, seen_after({}, [("p", "a", 0, "saved"), *rows]))
 
 
 def test_nothing_is_restated_for_batches_that_later_commits_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.faults.small_table import COW, SCHEMA, Seen, check_readers, seen_afte
 from tests.peers.conftest import hudi_session as hudi_session
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.peers.hudi_reads import HudiSnapshot
-from tests.streams.file_stream import FileStream
+from tests.streams.file_stream import COLUMNS, FileStream
 from tests.streams.small_stream import stated_batches
 
 if TYPE_CHECKING:
@@ -84,3 +84,25 @@ def test_each_goes_on_where_the_other_stopped(hudi_session: SparkSession, tmp_pa
     add("hudi at last")
     run_hudi(spark, stream)
     check(4, 5)
+
+
+def test_a_batch_that_hudi_archived_is_not_stored_again(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Its archiving restates no batch, so the active timeline does not know the query any more."""
+    spark, stream = hudi_session, FileStream(tmp_path)
+    stream.add([("p", "a", 1, "batch")])
+    stream.run(spark)
+    table = HudiTable("t", ("k",), ("ts",), ("p",), COW, buckets=2)
+    options = write_options(table, HudiWrite(retain_commits=1, archive_after=2))
+    for number in range(4):
+        rows = spark.createDataFrame([("p", "a", 2 + number, "Hudi")], COLUMNS)
+        rows.write.format("hudi").options(**options).mode("append").save(stream.storage.url)
+    assert set(stated_batches(stream.storage)) == {None}
+    before = HoodieTable.open(stream.storage).timeline().instants()
+    stream.forget(0)
+    stream.run(spark)
+    assert HoodieTable.open(stream.storage).timeline().instants() == before
+    stream.add([("p", "a", 9, "next batch")])
+    stream.run(spark)
+    check_readers(stream.storage, {("p", "a"): (9, "next batch")})

@@ -34,7 +34,8 @@ from serde_lab.table.storage.data_files import delete_marker, list_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.lsm_timeline import Undone
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant
 
 MANIFESTS = ".hoodie/.aux/serde_lab"
 """The folder with one folder of manifests for each pending instant."""
@@ -212,8 +213,8 @@ def checkpoints_in(metadata: CommitMetadata, where: str) -> dict[str, Checkpoint
 def newest_checkpoint(
     table: HoodieTable, identifier: str, but: Collection[Instant] = ()
 ) -> Checkpoint | None:
-    """The identifier's last stored batch, in a pending instant or on the active timeline; None if neither
-    has one. Completed instants of `but` do not count.
+    """The identifier's last stored batch: in a pending instant, on the active timeline, or archived; None if
+    it has none. Completed instants of `but` do not count.
     """
     # the pending instant comes first: if it completes meanwhile, the timeline has its batches
     shared = shared_instant(table)
@@ -228,7 +229,26 @@ def newest_checkpoint(
         found = _stored_in(table, instant).get(identifier)
         if found is not None:
             return found
-    return None
+    return _archived_checkpoint(table, identifier)
+
+
+def _archived_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
+    """The identifier's last batch in the archived timeline: Apache Hudi's archiving restates none."""
+    if table.config.layout_version == 1:
+        return None  # whose history has another form
+    history, active = table.archived_timeline(), table.timeline()
+    undone = Undone.by_restores(active, active.instants(), history)
+    found: dict[str, Checkpoint] = {}
+    for one in history.instants():
+        done, content = one.completion_time or one.time, one.metadata or b""
+        stream = one.action in WRITE_ACTIONS and SINK_KEY.encode() in content
+        if not stream or undone.has(one.time, done):
+            continue
+        where = f"{table.storage.url}: archived instant {one.time}"
+        stored = checkpoints_in(CommitMetadata.from_bytes(content, where), where)
+        if identifier in stored:
+            found[done] = stored[identifier]
+    return found[max(found)] if found else None
 
 
 def keep_checkpoints(table: HoodieTable, leaving: Collection[Instant]) -> Instant | None:
