@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
@@ -64,8 +64,8 @@ class WrittenBatch:
 
 Watch = Callable[[WrittenBatch], None]
 
-_GIVEN: dict[tuple[str, str], tuple[str, MicroBatch, DataFrame]] = {}
-"""The last stored batch, by table and identifier: the run that gave it, the batch, and its rows."""
+_GIVEN: dict[tuple[str, str, str], tuple[MicroBatch, DataFrame | None]] = {}
+"""By table, identifier and run: the last batch, and its rows once they are stored. A run has one process."""
 
 
 class BatchWriter:
@@ -98,15 +98,20 @@ class BatchWriter:
                 f"the batch id is {batch_id}, but {name_of(batch.query)} is at batch {number}",
                 hint="give the writer the batch id that foreachBatch gives",
             )
+        key = self._writer.storage.url, self._writer.options.identifier, run
+        batch = _after_earlier(key, batch)
         for tried in count():
             clock = TaskTimeline("driver")
             with ExitStack() as held:
                 with clock.phase("prepare"):
                     write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
                 if write is None:
-                    self._note(run, batch, df)
+                    _note(key, batch, df)
                     return
                 options = write.options
+                # should it fail and come once more, this try may have stored it
+                batch = replace(batch, earlier=None)
+                _GIVEN[key] = batch, None
                 exchange = exchange_for(df, options)
                 try:
                     with batches_of(spark, options.max_records_per_batch):
@@ -119,28 +124,11 @@ class BatchWriter:
                 with clock.phase("serve"):
                     served = write.serve(compactor_on(spark, serving))
             break
-        self._note(run, batch, df)
+        _note(key, batch, df)
         if self._watch is not None:
             tasks = (*exchange.reports, *serving)
             self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
         self._set_timer()
-
-    def _note(self, run: str, batch: MicroBatch, df: DataFrame) -> None:
-        """Remember the rows of the batch, which is stored. A run lives in one process, so memory is enough.
-
-        Raises OptionError if the run gave other rows for this batch before: the table has only those.
-        """
-        if not (batch.query and _is_run(run)):
-            return
-        stream = self._writer.storage.url, self._writer.options.identifier
-        earlier_run, earlier, rows = _GIVEN.get(stream, ("", None, df))
-        if (earlier_run, earlier) == (run, batch) and not df.sameSemantics(rows):
-            raise OptionError(
-                f"{batch} came with two DataFrames, and the table has the rows of the first one alone",
-                hint="start another query that gives one DataFrame for each batch, such as the union of"
-                f" both, or whose second writer has another {IDENTIFIER}",
-            )
-        _GIVEN[stream] = run, batch, df
 
     def flush(self) -> Commit | None:
         """Commit the batches that wait for their commit, and run the services; None if none waits.
@@ -172,6 +160,34 @@ class BatchWriter:
         with suppress(LabError):
             self._writer.flush_if_due(self._compactor)
         self._set_timer(_RETRY_SECONDS)
+
+
+def _after_earlier(key: tuple[str, str, str], batch: MicroBatch) -> MicroBatch:
+    """The batch with the number of the one that its run gave before."""
+    if not _is_run(key[-1], batch):
+        return batch
+    last, rows = _GIVEN.pop(key, (batch, None))
+    if last != batch:
+        last, rows = replace(batch, earlier=last.number), None
+    _GIVEN[key] = last, rows
+    for ended in list(_GIVEN)[:-100]:
+        _GIVEN.pop(ended, None)
+    return last
+
+
+def _note(key: tuple[str, str, str], batch: MicroBatch, df: DataFrame) -> None:
+    """Remember the rows of the batch, which is stored.
+
+    Raises OptionError if the run gave other rows for this batch before: the table has only those.
+    """
+    _, rows = _GIVEN.get(key, (batch, None))
+    if rows is not None and not df.sameSemantics(rows) and _is_run(key[-1], batch):
+        raise OptionError(
+            f"{batch} came with two DataFrames, and the table has the rows of the first one alone",
+            hint="start another query that gives one DataFrame for each batch, such as the union of"
+            f" both, or whose second writer has another {IDENTIFIER}",
+        )
+    _GIVEN[key] = batch, df
 
 
 class FlushingQuery(StreamingQuery):
@@ -332,13 +348,13 @@ def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
     return {str(entry.sparkPath().toPath()) for entry in log.allFiles()}
 
 
-def _is_run(job_group: str) -> bool:
-    """Whether a job group is the id of a run, and not a name that the program gave to its jobs."""
+def _is_run(job_group: str, batch: MicroBatch) -> bool:
+    """Whether a job group is the id of a query's run, and not a name that the program gave to its jobs."""
     try:
         UUID(job_group)
     except ValueError:
         return False
-    return True
+    return bool(batch.query)
 
 
 def _check_replayed(df: DataFrame) -> None:
@@ -373,7 +389,8 @@ def _check_checkpoint(
             f" identifier {options.identifier} belongs to {by}, which stored batch {last.batch}",
             hint=f"use that query's checkpoint folder, or set {IDENTIFIER} to a name of this query's own",
         )
-    is_stored(MicroBatch(folder.query, folder.next_batch), options, last)
+    written = bool(table and table.timeline().completed())
+    is_stored(MicroBatch(folder.query, folder.next_batch), options, last, written)
     if last is not None and folder.planned < last.batch:
         raise OptionError(
             f"the checkpoint folder {name} ends at batch {folder.planned}, but the table holds batch"

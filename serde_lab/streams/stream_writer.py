@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -51,10 +51,15 @@ _ANOTHER = f"set {IDENTIFIER} to a name of this query's own"
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One batch of a query. `query`: Spark's id of the query, "" outside of one."""
+    """One batch of a query. `query`: Spark's id of the query, "" outside of one.
+
+    `earlier`: the batch that the same run of the query gave before; None if this is its first, or if that is
+    not known.
+    """
 
     query: str
     number: int
+    earlier: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"batch {self.number} of {name_of(self.query)}"
@@ -65,20 +70,24 @@ def name_of(query: str) -> str:
     return f"query {query}" if query else "a program without a query"
 
 
-def is_stored(batch: MicroBatch, options: StreamOptions, last: Checkpoint | None) -> bool:
+def is_stored(
+    batch: MicroBatch, options: StreamOptions, last: Checkpoint | None, written: bool = True
+) -> bool:
     """Whether the table holds `batch`; if not, it is the next one to write.
 
-    `last`: the newest checkpoint of the stream's identifier in the table. Raises OptionError if it belongs to
-    another query, or to this one with another operation, and TableError if batches are missing between the
-    two.
+    `last`: the newest checkpoint of the stream's identifier in the table. `written`: whether the table has
+    any commit. Raises OptionError if `last` belongs to another query, to this one with another operation, or
+    to a run beside this one, and TableError if batches are missing between the two.
     """
     if last is None:
-        if batch.number > 0 and not options.takes_over:
+        taken_over = options.takes_over and written and batch.earlier is None
+        if batch.number > 0 and not taken_over:
+            also = f", or set {TAKES_OVER}=true if another writer stored those batches"
             raise TableError(
                 f"{batch} comes first to this table: it holds no batch of the identifier"
                 f" {options.identifier}, and Spark does not send batches before {batch.number} again",
-                hint=f"use the table and the {IDENTIFIER} that the checkpoint folder belongs to, or set"
-                f" {TAKES_OVER}=true if another writer stored those batches",
+                hint=f"use the table and the {IDENTIFIER} that the checkpoint folder belongs to"
+                + ("" if options.takes_over else also),
             )
         return False
     if last.query is None:
@@ -95,7 +104,10 @@ def is_stored(batch: MicroBatch, options: StreamOptions, last: Checkpoint | None
             hint=f"keep the operation, or start another query and {_ANOTHER}",
         )
     _check_no_gap(batch, last)
-    return batch.number <= last.batch
+    if batch.number > last.batch:
+        return False
+    _check_first(batch, last)
+    return True
 
 
 def _is_stored_by_hudi(batch: MicroBatch, options: StreamOptions, last: Checkpoint) -> bool:
@@ -104,12 +116,24 @@ def _is_stored_by_hudi(batch: MicroBatch, options: StreamOptions, last: Checkpoi
     if batch.number == last.batch + 1:
         return False
     if options.takes_over and batch.number == last.batch:
+        _check_first(batch, last)
         return True
     raise OptionError(
         f"{batch} is refused: Apache Hudi's sink stored batch {last.batch} under the identifier"
         f" {options.identifier}, and does not say for which query",
         hint=f"set {TAKES_OVER}=true if the checkpoint folder was that sink's, else {_ANOTHER}",
     )
+
+
+def _check_first(batch: MicroBatch, last: Checkpoint) -> None:
+    """Refuse a stored batch that is not the first of its run: only that one may be of a run that died."""
+    if batch.earlier is not None:
+        raise OptionError(
+            f"{batch} is refused: since this run of the query gave batch {batch.earlier}, another run has"
+            f" stored batch {last.batch}, maybe with other rows",
+            hint="end one of the runs; if one has a copy of the other's checkpoint folder, start it anew with"
+            f" an empty folder, and {_ANOTHER}",
+        )
 
 
 def _check_no_gap(batch: MicroBatch, last: Checkpoint) -> None:
@@ -173,6 +197,7 @@ class StreamWriter:
         self._clock, self._pause = clock, pause
         self._turn = threading.RLock()
         self._open = ""  # the time of the shared instant that this writer may add to
+        self._waits = False  # whether a shared instant of this writer is still to be committed
         self._opened_at = 0.0
 
     @contextmanager
@@ -209,9 +234,12 @@ class StreamWriter:
         if kept is None:
             self._opened_at = self._clock()
         shared = prepared.store_batch(exchange, kept, clock)
+        self._waits = True
         if self._is_full(shared):
             with clock.phase("commit"):
-                return coordinator.flush(shared)
+                commit = coordinator.flush(shared)
+            self._waits = False
+            return commit
         # not before: after a failure, tasks of the failed batch may still be writing
         self._open = shared.instant.time
         return None
@@ -223,29 +251,35 @@ class StreamWriter:
         raises.
         """
         with self._turn:
-            if not HoodieTable.exists(self.storage):
-                return None
-            table = HoodieTable.open(self.storage)
-            shared, self._open = shared_instant(table), ""
-            if shared is None:
-                return None
-            options = parse_options(self.options.write, table.config)
-            table.config.check_writable(options.drop_metadata_table)
-            table = table.merging_by(options.table.merger_classes)
-            optimism = OptimisticLocking.of(options, self.storage)
-            coordinator, until = Coordinator(table, optimism), self._patience()
-            with ExitStack() as held:
-                while True:
-                    try:
-                        held.enter_context(coordinator.hold("flush", shared.instant.time))
-                        break
-                    except ConcurrentWrite as busy:
-                        self._wait(busy, until)
-                if coordinator.kept is None:
-                    return None  # another writer has committed it
-                commit = coordinator.flush(coordinator.kept)
-                serve(coordinator, options.services, compactor, options.file_format)
-                return commit
+            self._open = ""
+            commit = self._flush(compactor)
+            self._waits = False
+            return commit
+
+    def _flush(self, compactor: Compactor) -> Commit | None:
+        if not HoodieTable.exists(self.storage):
+            return None
+        table = HoodieTable.open(self.storage)
+        shared = shared_instant(table)
+        if shared is None:
+            return None
+        options = parse_options(self.options.write, table.config)
+        table.config.check_writable(options.drop_metadata_table)
+        table = table.merging_by(options.table.merger_classes)
+        optimism = OptimisticLocking.of(options, self.storage)
+        coordinator, until = Coordinator(table, optimism), self._patience()
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(coordinator.hold("flush", shared.instant.time))
+                    break
+                except ConcurrentWrite as busy:
+                    self._wait(busy, until)
+            if coordinator.kept is None:
+                return None  # another writer has committed it
+            commit = coordinator.flush(coordinator.kept)
+            serve(coordinator, options.services, compactor, options.file_format)
+            return commit
 
     def flush_if_due(self, compactor: Compactor = compact_in_process) -> Commit | None:
         """The same if the time limit of this writer's shared instant is over."""
@@ -257,7 +291,7 @@ class StreamWriter:
     def seconds_left(self) -> float | None:
         """Until the time limit of this writer's shared instant; None without an instant or a limit."""
         limit = self.options.commit_interval_ms
-        if limit is None or not self._open:
+        if limit is None or not self._waits:
             return None
         return self._opened_at + limit / 1000 - self._clock()
 
@@ -280,7 +314,8 @@ class StreamWriter:
     def _is_stored(self, batch: MicroBatch, table: HoodieTable | None) -> bool:
         identifier = self.options.identifier
         last = None if table is None else newest_checkpoint(table, identifier)
-        stored = is_stored(batch, self.options, last)
+        written = last is not None or bool(table and table.timeline().completed())
+        stored = is_stored(batch, self.options, last, written)
         if stored and table is not None:
             # a commit that landed after it was rolled back names the batch too, but its files are gone
             timeline = table.timeline()
@@ -315,8 +350,8 @@ class StreamWriter:
             if kept is None or kept.metadata.extra_metadata.get(SCHEMA_KEY, "") == prepared.avro:
                 return prepared
             # this batch has other columns than the pending ones
-            prepared.coordinator.flush(kept)
             self._open = ""
+            prepared.coordinator.flush(kept)
             held.close()
 
     def _patience(self) -> float:

@@ -33,6 +33,22 @@ def test_a_new_identifier_begins_at_0() -> None:
     assert not is_stored(MicroBatch("one", 7), TAKES_OVER, None)
 
 
+@pytest.mark.parametrize(("earlier", "written"), [(None, False), (6, True)])
+def test_what_nobody_can_have_stored_is_not_taken_over(earlier: int | None, written: bool) -> None:
+    """In a table that was never written, or where this run had stored the batch before."""
+    with pytest.raises(TableError, match="comes first to this table") as refused:
+        is_stored(MicroBatch("one", 7, earlier), TAKES_OVER, None, written)
+    assert "takes_over" not in str(refused.value)
+
+
+@pytest.mark.parametrize("last", [OURS, HUDI], ids=["ours", "hudi"])
+def test_a_run_finds_only_its_first_batch_stored(last: Checkpoint) -> None:
+    assert not is_stored(MicroBatch("one", 5, earlier=4), TAKES_OVER, last)
+    assert is_stored(MicroBatch("one", 4), TAKES_OVER, last)
+    with pytest.raises(OptionError, match="gave batch 3, another run has stored batch 4"):
+        is_stored(MicroBatch("one", 4, earlier=3), TAKES_OVER, last)
+
+
 @pytest.mark.parametrize("number", [0, 4, 5, 6])
 @pytest.mark.parametrize("options", [PLAIN, TAKES_OVER], ids=["plain", "takes-over"])
 def test_another_query_is_refused_whatever_its_batch(number: int, options: StreamOptions) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -398,6 +399,37 @@ def test_a_batch_may_be_given_again(spark: SparkSession, tmp_path: Path) -> None
     check_readers(other.storage, seen([*FIRST[2:], *SECOND[1:]]))
 
 
+def test_a_batch_that_another_run_stored_is_refused_unless_it_is_the_runs_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Runs with copies of one checkpoint folder number their batches alike, but the rows are others."""
+    stream = FileStream(tmp_path)
+    write = serde_lab.batch_writer(stream.storage.url, stream.options())
+    one, two = str(uuid4()), str(uuid4())
+
+    def give(run: str, number: int, rows: Sequence[Row]) -> None:
+        names = "spark.jobGroup.id", "sql.streaming.queryId", "streaming.sql.batchId"
+        for name, value in zip(names, (run, "query", str(number)), strict=True):
+            spark.sparkContext.setLocalProperty(name, value)
+        try:
+            write(spark.createDataFrame(list(rows), COLUMNS), number)
+        finally:
+            for name in names:
+                spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+    give(one, 0, FIRST)
+    give(one, 1, SECOND)
+    # it may be that Spark does not know that the batch was stored before the run
+    give(two, 1, THIRD)
+    give(two, 2, THIRD)
+    for _ in range(2):
+        said = "batch 2 of query query is refused: since this run of the query gave batch 1, another run"
+        with pytest.raises(OptionError, match=said):
+            give(one, 2, [("p", "f", 4, "lost")])
+    give(two, 3, [("p", "a", 5, "last")])
+    check_readers(stream.storage, seen(*ALL, [("p", "a", 5, "last")]))
+
+
 def test_a_batch_id_of_the_programs_own_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     stream = FileStream(tmp_path)
     stream.add(FIRST, SECOND)
@@ -427,6 +459,9 @@ def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: P
     with pytest.raises(TableError, match=r"batch 2 .* comes first to this table"):
         serde_lab.write_stream(frame, str(tmp_path / "elsewhere"), options, checkpoint)
     name = "hoodie.datasource.write.streaming.checkpoint.identifier"
+    over = {"serde_lab.stream.takes_over": "true"}
+    with pytest.raises(TableError, match=r"batch 2 .* comes first to this table"):
+        serde_lab.write_stream(frame, str(tmp_path / "elsewhere"), options | over, checkpoint)
     with pytest.raises(TableError, match="holds no batch of the identifier renamed"):
         serde_lab.write_stream(frame, url, {**options, name: "renamed"}, checkpoint)
     insert = {"hoodie.datasource.write.operation": "insert"}

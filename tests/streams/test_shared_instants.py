@@ -15,6 +15,7 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.streams.stream_writer import MicroBatch
 from serde_lab.table.files.file_system_view import list_table_files
+from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import checkpoints as module
@@ -165,6 +166,21 @@ def test_an_instant_is_over_in_time_with_or_without_a_batch(tmp_path: Path) -> N
     assert stream.send(3, PARTS[3]) is not None
     assert [commits(stream), pending(stream)] == [2, 0]
     assert writer.flush() is None
+
+
+def test_a_commit_that_failed_is_still_due(tmp_path: Path) -> None:
+    stream, clock = stream_in(tmp_path, "mor", commit_interval_ms=2000), Clock()
+    stream.options["hoodie.write.lock.wait_time_ms"] = "0"
+    writer = stream.start(clock=clock)
+    assert stream.send(0, FIRST) is None
+    clock.now = 3.0
+    with TableLock(stream.storage, "compact"), pytest.raises(ConcurrentWrite, match="compact"):
+        writer.flush_if_due()
+    assert writer.seconds_left == -1.0
+    assert pending(stream) == 1
+    assert writer.flush_if_due() is not None
+    assert writer.seconds_left is None
+    check_readers(stream.storage, seen_after({}, FIRST))
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
