@@ -45,8 +45,8 @@ HostMismatchOption = Annotated[
 ]
 
 
-_RECORDING = (30.0, 4000, 0.1)
-"""Minutes, rounds and slowdown of a self-test, if the options do not say them."""
+# of a self-test, if the options do not say them
+_MINUTES, _ROUNDS, _INJECTED = 30.0, 4000, 0.1
 
 
 def register(app: typer.Typer) -> None:
@@ -167,14 +167,12 @@ def gate(
     ] = False,
     minutes: Annotated[
         float, typer.Option(help="Self-test: longest time of recording.")
-    ] = _RECORDING[0],
-    rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = _RECORDING[
-        1
-    ],
+    ] = _MINUTES,
+    rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = _ROUNDS,
     injected: Annotated[
         float,
         typer.Option(help="Self-test: the injected slowdown as a share of a cell."),
-    ] = _RECORDING[2],
+    ] = _INJECTED,
     pool: Annotated[
         Path | None,
         typer.Option(help="Self-test: use the rounds in this file, and measure nothing."),
@@ -201,7 +199,8 @@ def gate(
             "--self-test judges no run: leave out --run, --strict, --report, --baseline, --baselines,"
             " --host-mismatch and --shared-machine"
         )
-    if (minutes, rounds, injected) != _RECORDING and (not self_test or pool is not None):
+    recording = (minutes, rounds, injected) != (_MINUTES, _ROUNDS, _INJECTED)
+    if recording and (not self_test or pool is not None):
         raise UsageError("--minutes, --rounds and --injected are for a --self-test that measures")
     if shared and host_mismatch != "refuse":
         raise UsageError("--shared-machine and --host-mismatch exclude each other")
