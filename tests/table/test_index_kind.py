@@ -96,3 +96,12 @@ def test_a_damaged_property_is_named(local: Storage) -> None:
     local.replace(path, text.replace(f"{INDEX_TYPE}=BUCKET", f"{INDEX_TYPE}=BLOOM").encode())
     with pytest.raises(TableError, match=r"properties: .*BLOOM with 8 buckets"):
         HoodieTable.open(local)
+
+
+def test_stored_buckets_without_an_index_type_mean_the_bucket_index(local: Storage) -> None:
+    HoodieTable.create(local, BUCKETED)
+    path = ".hoodie/hoodie.properties"
+    text = local.get(path).decode()
+    assert f"{INDEX_TYPE}=BUCKET\n" in text
+    local.replace(path, text.replace(f"{INDEX_TYPE}=BUCKET\n", "").encode())
+    assert HoodieTable.open(local).config.index_type == "BUCKET"
