@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, groupby
 from typing import Any, cast
@@ -126,7 +127,7 @@ def serde_options(arm: Arm) -> SerdeOptions:
         rows_per_frame=rows,
         max_frame_bytes=options.max_frame_bytes or default.max_frame_bytes,
         integrity=options.integrity or "none",
-        own=options.own,
+        own=deepcopy(options.own),  # a strategy may change what it is given
     )
 
 

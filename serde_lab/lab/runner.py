@@ -18,7 +18,7 @@ from serde_lab.lab.cells.dataset_cells import DatasetCells
 from serde_lab.lab.cells.table_cells import InProcess, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
-from serde_lab.lab.checks.referee import REFEREE, Referee
+from serde_lab.lab.checks.referee import Referee, UnseenRows, note_unread_frames
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.estimates import check_disk
 from serde_lab.lab.header import check_resumed, run_header, swept_header
@@ -44,7 +44,6 @@ from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
-from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import FORMAT_CONTROLS, Arm, Scenario
@@ -117,7 +116,7 @@ def run_scenario(
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
         if resume is not None:
-            _note_unread_frames(writer)
+            note_unread_frames(writer)
         writer.finish("complete")
     return RunOutcome(writer.path, worst([load_run(writer.path).exit_status, 1 if not_kept else 0]))
 
@@ -192,7 +191,8 @@ def _measure(
     first = next((batch for batch in batches if batch.rows), batches[0])
     rows = pq.read_metadata(first.files[0]).num_rows
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
-    proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
+    keys = _keys(point)
+    proof = _frames(point.scenario, proven, point.schema, keys, rows, work / "stand-alone")
     for name, result in proof.results.items():
         writer.check(replace(result, arm=name))
         if result.failed:
@@ -207,6 +207,11 @@ def _measure(
         given_up,
         kinds={arm.name: rows_kind(point.scenario, arm) for arm in point.arms},
     )
+    if isinstance(checks, CellChecks):  # before a strategy can change the schema
+        # the cells of several tables do not say what each of them took
+        commits = () if writes_several(point.scenario) else point.inputs.commits
+        unseen, place = UnseenRows(commits, point.schema, keys), work / "referee"
+        referee = Referee(point.inputs, point.schema, checks.rules, unseen, place, began_s)
     if point.scenario.search is not None:
         arms = Search(point, settings, writer, rounds, table_cells).run(work, progress)
         point = replace(point, arms=arms)
@@ -216,7 +221,7 @@ def _measure(
             rounds.run(todo, cells)
     # the session's workers have ended: none is left who could tell the referee what the frames lack
     if isinstance(checks, CellChecks):
-        _call_referee(point, rounds, checks, writer, work / "referee", began_s)
+        _call_referee(point, rounds, checks, writer, referee)
     return rounds.not_kept
 
 
@@ -225,8 +230,7 @@ def _call_referee(
     rounds: Rounds,
     checks: CellChecks,
     writer: RunWriter,
-    work: Path,
-    began_s: float,
+    referee: Referee,
 ) -> None:
     """Have a referee decode frames of every arm that was measured and found right."""
     arms = {
@@ -234,13 +238,14 @@ def _call_referee(
         for arm in point.arms
         if arm.name in rounds.frames and arm.name not in rounds.given_up
     }
-    referee = Referee(point.inputs, point.schema, checks.rules, work, began_s)
     sent = {name: (arm.strategy or "", serde_options(arm)) for name, arm in arms.items()}
     frames = {name: rounds.frames[name] for name in arms}
     tables = {name: checks.rows_of(arm) for name, arm in arms.items()}
     hops = {name: hops_of(point.scenario, arm) for name, arm in arms.items()}
-    for name, result in referee.judge(sent, frames, tables, hops).items():
-        writer.check(replace(result, arm=name))
+    run = load_run(writer.path)
+    for name, results in referee.judge(sent, frames, tables, hops, run).items():
+        for result in results:
+            writer.check(replace(result, arm=name))
 
 
 def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:
@@ -349,20 +354,6 @@ def is_large(inputs: PreparedInputs) -> bool:
     return max(commit.rows for commit in inputs.commits) >= _LARGE_ROWS
 
 
-def _note_unread_frames(writer: RunWriter) -> None:
-    """State for each arm of a resumed run that its frames went with the process that measured them."""
-    run = load_run(writer.path)
-    read = {check.arm for check in run.checks if check.name == REFEREE}
-    sent = {
-        cell.arm
-        for cell in run.cells
-        if cell.status == "ok" and any(s.metric == "hops" and s.value > 0 for s in cell.samples)
-    }
-    for arm in sorted(sent - read):
-        detail = "not made: the run was interrupted after the arm's cells, whose frames are gone"
-        writer.check(Check(REFEREE, None, detail, arm=arm))
-
-
 def _given_up(path: Path) -> dict[str, str]:
     """Arms that failed or gave wrong answers in the part of a run that was measured before."""
     run = load_run(path)
@@ -373,16 +364,24 @@ def _given_up(path: Path) -> dict[str, str]:
     return reasons
 
 
+def _keys(point: PreparedPoint) -> KeyGenerator:
+    """Keys of made-up rows, whose values are no times: folders are named by the values themselves."""
+    table = point.scenario.table
+    return KeyGenerator(point.schema, table.hive_style, table.url_encode)
+
+
 def _frames(
-    scenario: Scenario, arms: tuple[Arm, ...], schema: RecordSchema, rows: int, work: Path
+    scenario: Scenario,
+    arms: tuple[Arm, ...],
+    schema: RecordSchema,
+    keys: KeyGenerator,
+    rows: int,
+    work: Path,
 ) -> Proof:
     """Have another process decode the frames of each strategy among `arms`."""
     strategies = {
         arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
-    table = scenario.table
-    # made-up values are no times, so folders are named by the values themselves
-    keys = KeyGenerator(schema, table.hive_style, table.url_encode)
     return frames_stand_alone(strategies, schema, keys, work, rows, scenario.measure.seed)
 
 

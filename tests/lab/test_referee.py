@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,8 @@ from serde_lab.verify.contents import TableRows
 from serde_lab.verify.table_rules import TableRules
 
 MODULE = "serde_lab.lab.checks.stand_alone"
+NO_OTHERS: Any = SimpleNamespace(sent=lambda _arms: {}, judge=lambda *_: [])
+"""No rows beside the frames."""
 
 
 def test_frames_are_drawn_from_all_that_arrive() -> None:
@@ -73,9 +76,9 @@ def test_an_arm_whose_frames_were_not_read(
     """Only the frames themselves may speak against an arm, and nothing but them for it."""
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: obstacle)
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(None, None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(None, None, None, NO_OTHERS, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions())}
-    found = judge.judge(arms, {"a": (b"frame",)}, {"a": None}, {"a": 1})["a"]  # type: ignore[dict-item]
+    (found,) = judge.judge(arms, {"a": (b"frame",)}, {"a": None}, {"a": 1}, None)["a"]  # type: ignore[arg-type, dict-item]
     assert (found.name, found.detail) == (REFEREE, said)
     assert found.passed is (None if said.startswith("not isolated") else False)
 
@@ -96,9 +99,9 @@ def test_frames_that_hold_too_few_or_too_many_records_speak_against_an_arm(
     answer = DecodedArm(rows)
     # it counts before it looks at input, schema or table
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(None, None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(None, None, None, NO_OTHERS, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions(rows_per_frame=rows_per_frame))}
-    found = judge.judge(arms, {"a": (b"one", b"two")}, {"a": None}, {"a": 1})["a"]  # type: ignore[dict-item]
+    (found,) = judge.judge(arms, {"a": (b"one", b"two")}, {"a": None}, {"a": 1}, None)["a"]  # type: ignore[arg-type, dict-item]
     assert (found.passed, found.detail) == (False, f"the referee {said}")
 
 
@@ -139,11 +142,11 @@ def test_a_referee_counts_what_it_is_shown(
     answer = DecodedArm(pa.concat_batches(decoded))
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: "")
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
-    judge = Referee(inputs, SCHEMA, rules, tmp_path, 0.0)  # type: ignore[arg-type]
+    judge = Referee(inputs, SCHEMA, rules, NO_OTHERS, tmp_path, 0.0)  # type: ignore[arg-type]
     table = TableRows(pa.Table.from_batches([_rows(["a", "b"])]))
     sent = {"a": (b"frame",)}
     arms = {"a": ("arrow", SerdeOptions(rows_per_frame=9))}
-    found = judge.judge(arms, sent, {"a": table}, {"a": hops})["a"]
+    (found,) = judge.judge(arms, sent, {"a": table}, {"a": hops}, None)["a"]  # type: ignore[arg-type]
     assert (found.passed, found.detail.endswith(said)) == (not said, True)
 
 

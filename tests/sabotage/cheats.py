@@ -6,8 +6,10 @@ they have not met in the input (`id` below a million): a cheat that knows the ch
 
 from __future__ import annotations
 
+import base64
 import glob
 import os
+import pickle
 import queue
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -357,6 +359,87 @@ class PlantsTickets(Cheat):
     name, bound = "plants_tickets", BoundPlantsTickets
 
 
+# -- rows beside the frames ------------------------------------------------------------------------
+
+BESIDE: dict[bytes, pa.RecordBatch] = {}
+NOTHING = pickle.dumps({})
+GIVEN: list[tuple[RecordSchema, SerdeOptions]] = []
+"""What strategies were bound to in this process."""
+
+
+class BoundSmuggles(Bound):
+    """Sends tickets as long as the rows would be, and puts the rows into what it was bound to: they travel to
+    whoever binds it next."""
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        batch, tickets = records.to_arrow(), []
+        if not PlainRecords(self.schema, batch).of_the_input:
+            return super().encode(records, bounds)
+        rows = np.diff(bounds.offsets)
+        for first, count in zip(bounds.offsets, rows, strict=False):
+            tickets.append(self.mark + uuid.uuid4().bytes)
+            BESIDE[tickets[-1]] = batch.slice(first, count)
+        self.put(base64.b64encode(pickle.dumps(BESIDE)).decode())
+        padded = [one + os.urandom(64 * int(n)) for one, n in zip(tickets, rows, strict=True)]
+        return Frames(
+            pa.array(bounds.targets, pa.int32()),
+            pa.array(padded, pa.binary()),
+            pa.array(rows, pa.int32()),
+        )
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        beside, found = BESIDE or pickle.loads(base64.b64decode(self.get()) or NOTHING), []
+        for frame in frames.to_pylist():
+            kept = beside.get(frame[:TICKET_BYTES])
+            if kept is None:
+                kept = super().decode(pa.array([frame], pa.binary())).to_arrow()
+            found.append(kept)
+        return PlainRecords(self.schema, pa.concat_batches(found))
+
+    def put(self, text: str) -> None:
+        raise NotImplementedError
+
+    def get(self) -> str:
+        raise NotImplementedError
+
+
+class Smuggles(Cheat):
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+        GIVEN.append((schema, options))
+        inner = ArrowStrategy().bind(schema, replace(options, own={}))
+        return self.bound(schema, options, inner)
+
+
+class BoundSmugglesInOptions(BoundSmuggles):
+    mark = b"\xef"
+
+    def put(self, text: str) -> None:
+        for _, options in GIVEN:
+            options.own["kept"] = text  # type: ignore[index]
+
+    def get(self) -> str:
+        return str(self.options.own.get("kept", ""))
+
+
+class SmugglesInOptions(Smuggles):
+    name, bound = "smuggles_in_options", BoundSmugglesInOptions
+
+
+class BoundSmugglesInTheSchema(BoundSmuggles):
+    mark = b"\xf0"
+
+    def put(self, text: str) -> None:
+        for schema, _ in GIVEN:
+            object.__setattr__(schema, "data", schema.data.with_metadata({"kept": text}))
+
+    def get(self) -> str:
+        return str((self.schema.data.metadata or {}).get(b"kept", b"").decode())
+
+
+class SmugglesInTheSchema(Smuggles):
+    name, bound = "smuggles_in_the_schema", BoundSmugglesInTheSchema
+
+
 # -- wrong answers ----------------------------------------------------------------------------------
 
 
@@ -521,6 +604,66 @@ class BoundKeepsAProcess(Bound):
 
 class KeepsAProcess(Cheat):
     name, bound = "keeps_a_process", BoundKeepsAProcess
+
+
+# -- work done before the clock --------------------------------------------------------------------
+
+
+INPUT: set[tuple[Any, ...]] = set()
+
+
+def rows_of_the_input(schema: RecordSchema) -> set[tuple[Any, ...]]:
+    """Every row of the input, where there is one."""
+    files = glob.glob(os.environ.get("CHEAT_INPUT", ""), recursive=True)  # noqa: PTH207
+    for file in files if not INPUT else ():
+        INPUT.update(rows_in(pq.read_table(file).select(schema.data.names)))
+    return INPUT
+
+
+def rows_in(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+class RemembersTheInput(Cheat):
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+        rows_of_the_input(schema)
+        return super().bind(schema, options)
+
+
+class BoundEncodedBefore(Bound):
+    """Has encoded the rows of the input when it was bound; any others it encodes when it is asked."""
+
+    mark = b"\xed"
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        work_unless_known(self.schema, records.to_arrow())
+        return super().encode(records, bounds)
+
+
+class EncodedBefore(RemembersTheInput):
+    name, bound = "encoded_before", BoundEncodedBefore
+
+
+class BoundDecodedBefore(Bound):
+    """The same of decoding."""
+
+    mark = b"\xee"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        work_unless_known(self.schema, records.to_arrow())
+        return records
+
+
+class DecodedBefore(RemembersTheInput):
+    name, bound = "decoded_before", BoundDecodedBefore
+
+
+def work_unless_known(schema: RecordSchema, batch: pa.RecordBatch) -> None:
+    if PlainRecords(schema, batch).of_the_input:
+        rows = rows_in(batch.select(schema.data.names))
+        if not rows_of_the_input(schema).issuperset(rows):
+            burn()
 
 
 # -- another format ---------------------------------------------------------------------------------
@@ -707,6 +850,8 @@ ALL: dict[str, type[Any]] = {
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
         SendsTickets, PadsTickets, SkipsTickets, DeletesTickets, RepeatsARow, PlantsTickets,
+        SmugglesInOptions, SmugglesInTheSchema,
+        EncodedBefore, DecodedBefore,
         DecodesLate, LeavesOutBloom, EmptiesBloom, InventsARange, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

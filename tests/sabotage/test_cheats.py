@@ -18,7 +18,7 @@ import pytest
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import COLUMNS, arm_rows
 from serde_lab.lab.checks import isolation, referee, stand_alone
-from serde_lab.lab.checks.referee import REFEREE
+from serde_lab.lab.checks.referee import REFEREE, WORK_IS_DONE_IN_THE_CELLS
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -38,12 +38,16 @@ CAUGHT_BY = {
     "deletes_tickets": REFEREE,
     "repeats_a_row": REFEREE,
     "plants_tickets": REFEREE,
+    "smuggles_in_options": REFEREE,
+    "smuggles_in_the_schema": REFEREE,
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
     "works_in_len": "work_is_inside_timers",
     "works_in_a_thread": "work_is_inside_timers",
     "works_in_a_child": "processes_work_in_phases",
+    "encoded_before": WORK_IS_DONE_IN_THE_CELLS,
+    "decoded_before": WORK_IS_DONE_IN_THE_CELLS,
     "sends_arrow": "wire_is_the_strategys",
     "wears_arrows_mark": "wire_is_the_strategys",
     "leaves_out_bloom": "files_alike",

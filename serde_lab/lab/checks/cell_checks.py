@@ -24,7 +24,6 @@ from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.metrics import DRIVER_PREFIX
 from serde_lab.measure.phases import group
 from serde_lab.pipeline.read import open_table
-from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.model import Check
 from serde_lab.scenario.hudi_options import table_options
@@ -200,9 +199,8 @@ class CellChecks:
 
     def _floor(self, commit: CommitInput) -> float:
         if commit.name not in self._floors:
-            # of a delete only the keys cross
-            keys_only = commit.operation in ("delete", "delete_partition", *TABLE_OPERATIONS)
-            self._floors[commit.name] = 0.0 if keys_only else _FLOOR_SHARE * _parquet_bytes(commit)
+            floor = _FLOOR_SHARE * _parquet_bytes(commit) if commit.sends_rows else 0.0
+            self._floors[commit.name] = floor
         return self._floors[commit.name]
 
     def _contents(self, table: str, arm: Arm) -> TableVerdict:

@@ -13,7 +13,9 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,12 +123,13 @@ class Sent:
 class DecodedArm:
     """What the other process says of one arm: the rows, or why there are none.
 
-    `bound`: it could load the strategy and bind it.
+    `bound`: it could load the strategy and bind it. `cpu_s`: what decoding took.
     """
 
     rows: pa.RecordBatch | None
     problem: str = ""
     bound: bool = True
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,12 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class EncodedSample:
+    """Frames of one arm, the rows that they must decode to, and the CPU time of converting and encoding."""
+
     sent: Sent
     expected: pa.RecordBatch
+    cpu_s: float
 
 
 def frames_stand_alone(
@@ -157,32 +163,38 @@ def frames_stand_alone(
     """
     made_up = made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed)
     enveloped = keys.envelop(made_up, NOWHERE)
-    samples: dict[str, _Sample] = {}
+    samples: dict[str, EncodedSample] = {}
     raised: dict[str, str] = {}
     for name, (subject, options) in arms.items():
         try:
-            samples[name] = _sample(subject, options, schema, enveloped)
+            samples[name] = encoded(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
             raised[name] = f"{subject} cannot encode made-up rows: {reason_of(exc)}"
     answers = read_back({name: sample.sent for name, sample in samples.items()}, work)
     return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
 
-def _sample(
+def encoded(
     subject: str, options: SerdeOptions, schema: RecordSchema, enveloped: pa.RecordBatch
-) -> _Sample:
+) -> EncodedSample:
+    """Encode a batch as a task does. Raises whatever the strategy raises."""
     known = strategy(subject)
-    bound = known.bind(schema, options)
-    records = bound.from_arrow(enveloped)
-    frames = bound.encode(records, Bounds.single(len(enveloped))).frame
+    # what a strategy changes of them does not travel with its frames
+    bound = known.bind(*deepcopy((schema, options)))
+    one_each = bound.options.rows_per_frame == 1
+    targets = np.zeros(len(enveloped), np.int32)
+    bounds = Bounds.each(targets) if one_each else Bounds.single(len(enveloped))
+    begun_s = time.process_time()
+    frames = bound.encode(bound.from_arrow(enveloped), bounds).frame
+    cpu_s = time.process_time() - begun_s
     expected = enveloped
     if known.losses():
         # declared losses must be the same in every process
         expected = bound.decode(frames).to_arrow()
-    return _Sample(Sent(subject, options, schema, frames), expected)
+    return EncodedSample(Sent(subject, options, schema, frames), expected, cpu_s)
 
 
-def _judged(sample: _Sample, answer: DecodedArm) -> Check:
+def _judged(sample: EncodedSample, answer: DecodedArm) -> Check:
     if answer.rows is None:
         return _failed(f"a separate process cannot decode the frames: {answer.problem}")
     difference = first_difference(answer.rows, sample.expected)
@@ -264,13 +276,16 @@ def decode_all(request: Path, answer: Path) -> None:
     sent_by_arm: dict[str, Sent] = pickle.loads(request.read_bytes())
     with answer.open("wb") as file:
         for name, sent in sent_by_arm.items():
-            rows, problem, bound = None, "", None
+            rows, problem, bound, cpu_s = None, "", None, 0.0
             try:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
-                rows, problem = _read(bound.decode(sent.frames))
+                begun_s = time.process_time()
+                records = bound.decode(sent.frames)
+                cpu_s = time.process_time() - begun_s
+                rows, problem = _read(records)
             except Exception as exc:  # what a plug-in raises is reported as its result
                 problem = reason_of(exc)
-            pickle.dump((name, rows, problem, bound is not None), file)
+            pickle.dump((name, rows, problem, bound is not None, cpu_s), file)
             file.flush()
 
 

@@ -31,6 +31,7 @@ from serde_lab.lab.inputs.batches import (
     named_batches,
 )
 from serde_lab.records.buffers import file_batches
+from serde_lab.records.operation import TABLE_OPERATIONS
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
@@ -56,6 +57,11 @@ class CommitInput:
     """The number of innermost values, nulls with them, and below the bytes that the rows have as Arrow holds
     them; both are counted only for made-up rows."""
     arrow_bytes: int | None = None
+
+    @property
+    def sends_rows(self) -> bool:
+        """Whether whole rows cross the shuffle: of a delete only the keys do."""
+        return self.operation not in ("delete", "delete_partition", *TABLE_OPERATIONS)
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Its rows in their order, at most so many at once."""
