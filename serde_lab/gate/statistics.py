@@ -220,7 +220,8 @@ def ratio_interval(
     paired: bool,
     confidence: float = 0.95,
 ) -> RatioInterval:
-    """`log_ratio` as a ratio, with its interval: bootstrap from 6 values per side, Student's t below.
+    """`log_ratio` as a ratio, with its interval: Student's t below 6 values per side, from there on by ranks
+    if paired, else by bootstrap.
 
     Values must be positive. With one value on a side the bounds are 0 and infinity.
     """
@@ -228,10 +229,13 @@ def ratio_interval(
     ratio = float(np.exp(log_ratio(first, second, paired=paired)))
     tail = (1 - confidence) / 2
     if min(first.size, second.size) >= SMALLEST_BOOTSTRAP:
-        low, high = np.quantile(
-            resampled_log_ratios(first, second, paired=paired), [tail, 1 - tail]
-        )
-        method = "bootstrap of rounds" if paired else "bootstrap"
+        if paired:
+            low, high = _around_the_median(np.log(second) - np.log(first), tail)
+            method = "ranks of rounds"
+        else:
+            resampled = resampled_log_ratios(first, second, paired=False)
+            low, high = np.quantile(resampled, [tail, 1 - tail])
+            method = "bootstrap"
         return RatioInterval(ratio, float(np.exp(low)), float(np.exp(high)), confidence, method)
     shift, error, freedom = log_difference(first, second, paired=paired)
     method = "Student's t on logs"
@@ -243,6 +247,26 @@ def ratio_interval(
     return RatioInterval(
         ratio, min(low_high[0], ratio), max(low_high[1], ratio), confidence, method
     )
+
+
+def _around_the_median(values: Floats, tail: float) -> tuple[float, float]:
+    """The interval of a median from the ordered values, interpolated (Hettmansperger and Sheather 1986).
+
+    Resampled medians would be values of a few ranks: with 7 rounds they cover 87 % in place of 95 %.
+    """
+    ordered, size = np.sort(values), values.size
+    # by rank, from 0, the chance that the median lies beyond the value there
+    beyond = stats.binom.cdf(np.arange(size), size, 0.5)
+    rank = int((beyond <= tail).sum()) - 1
+    if rank < 0:  # even the whole range misses it more often
+        return float(ordered[0]), float(ordered[-1])
+    part = (tail - beyond[rank]) / (beyond[rank + 1] - beyond[rank])
+    below = rank + 1
+    inwards = (size - below) * part / (below + (size - 2 * below) * part)
+    low, high = (
+        (1 - inwards) * side[rank] + inwards * side[rank + 1] for side in (ordered, ordered[::-1])
+    )
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 The floor is the change between two sides that should be equal, with four of five resamples below it. The
 sides are two arms that do exactly the same (A/A) if a run has such arms, else from the calibration
 cell, which also bounds the drift between two A/B measurements. The significance test, not the floor, decides
-whether a difference is real: in simulations the 95th percentile in its place cost up to a quarter of the
-detections and saved less than one false alarm in a hundred.
+whether a difference is real. In 300 simulated A/B measurements of up to 40 rounds, with 5 % of noise a cell
+and a change of 3 %, the 95th percentile in its place cost about a sixth of the detections. In 1,200 without
+a change it saved 4 false alarms.
 
 A verdict that rests only on rounds in which the machine's speed changed is withdrawn.
 """
