@@ -22,6 +22,7 @@ MOST_EXPONENT = 1.05
 """The greatest k that counts as linear growth."""
 MOST_LAST_STEP = 1.05
 """In the last step, seconds may grow by this times the growth of the swept value: from 3 to 10, by 3.5."""
+_FLAT = 1e-6
 FEWEST_POINTS = 4
 """With three unknowns, a curve passes through any three points."""
 
@@ -207,7 +208,9 @@ def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
             bounds=((0.0, 0.0, 0.1), (np.inf, np.inf, 4.0)),
             max_nfev=20_000,
         )
-    reach = float(np.sqrt(covariance[2, 2])) * two_sided_t(len(points) - 3)
+    # a flat curve has any exponent
+    known = b > _FLAT * (a + b)
+    reach = float(np.sqrt(covariance[2, 2])) * two_sided_t(len(points) - 3) if known else math.inf
     return Fit(float(a), float(b / n[-1] ** k), float(k), float(k - reach), float(k + reach))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from dataclasses import asdict
 from typing import Any, Literal
@@ -251,7 +250,7 @@ def raw_value(cell: Cell) -> float | int | str | None:
 def json_text(page: Page) -> str:
     """The page's data, and for a report every table by name; a row is an object by column key."""
     if page.answer is None:
-        return plain_json(_finite(page.data)) + "\n"
+        return plain_json(page.data) + "\n"
     value: dict[str, Any] = {
         "kind": page.kind,
         "title": page.title,
@@ -273,17 +272,6 @@ def json_text(page: Page) -> str:
 def _objects(table: Table) -> list[dict[str, object]]:
     keys = [column.key for column in table.columns]
     return [dict(zip(keys, map(raw_value, row), strict=True)) for row in table.rows]
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for every number in it that is not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value
 
 
 def _junit(page: Page, suite: Suite) -> str:

@@ -7,6 +7,7 @@ A control character, a bidirectional override or a lone surrogate becomes its es
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 
@@ -25,9 +26,20 @@ def plain_line(text: str) -> str:
 
 
 def plain_json(value: object) -> str:
-    """JSON that reads back as `value`, with the characters escaped that `plain` escapes."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """JSON that reads back as `value`, with the characters escaped that `plain` escapes.
+
+    JSON has no numbers that are not finite: they become null.
+    """
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     return text if text.isprintable() else _SIGN_BUT_LINE_FEED.sub(_json_escape, text)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -141,6 +141,15 @@ def test_a_point_without_a_timing_leaves_no_verdict() -> None:
     assert growth_table([one]).rows[0][5].text == "–"
 
 
+@pytest.mark.parametrize("seconds", [(5, 4, 3, 2), (1, 1, 1, 1)])
+def test_seconds_that_do_not_grow_have_any_exponent(seconds: tuple[float, ...]) -> None:
+    found = fit_power(
+        [GrowthPoint(n, s, (s,), None, None) for n, s in zip((1, 2, 4, 8), seconds, strict=True)]
+    )
+    assert found is not None
+    assert (found.exponent.low, found.exponent.high) == (None, None)
+
+
 def test_three_points_have_no_curve() -> None:
     assert fit_power([GrowthPoint(n, n, (), None, None) for n in (1.0, 2.0, 3.0)]) is None
 
