@@ -27,8 +27,8 @@ from serde_lab.records.plain_form import null_mask, to_plain
 
 CHUNK_ROWS = 8192
 _CHUNK_SLOTS = 1 << 23
-"""Rows times slots of a chunk: a bound of its memory. With 300 columns a quarter of it takes 1.5 times as
-long, since a chunk then has so few rows that the calls for each column count."""
+"""Rows times slots of a chunk: a bound of its memory. It is not smaller, since the calls
+for each column would count if a chunk of a wide table had few rows."""
 
 
 def encode(node: Node, array: pa.Array) -> pa.BinaryArray:

@@ -104,7 +104,7 @@ def is_ascii(array: pa.Array) -> bool:
 
 
 def _all_ascii(found: npt.NDArray[np.uint8]) -> bool:
-    # eight bytes at a time: Arrow's own check of UTF-8 takes 30 times as long
+    # eight bytes at a time, where Arrow's own check of UTF-8 looks at characters
     whole = len(found) // 8 * 8
     words = np.bitwise_or.reduce(found[:whole].view(np.uint64)) if whole else np.uint64(0)
     return not words & _HIGH_BITS and bool((found[whole:] < 0x80).all())
@@ -270,8 +270,7 @@ def equal_neighbours(
     Two rows with one hash make one pair, three make two pairs. The lower number comes first.
     """
     bits = max(1, (len(hashes) - 1).bit_length())
-    # row numbers replace the low bits, since numpy sorts plain numbers with SIMD; a stable argsort
-    # takes twice as long (300,000 rows: 0.04 against 0.075 µs per row, AVX-512)
+    # row numbers replace the low bits, so that numpy sorts plain numbers, by SIMD where the CPU has it
     low = np.uint64((1 << bits) - 1)
     packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
     packed.sort()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # pyspark.worker invalidates import caches at each task; zipimport then re-reads pyspark.zip and the
-# spark-core jar in pure Python: 90 ms of CPU a task on Spark 3.5
+# spark-core jar in pure Python
 zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
 
 # one thread per task, so that a phase's CPU is its own and tasks do not slow each other
@@ -62,8 +62,8 @@ BOOTSTRAP_STAGE = -2
 def settle() -> None:
     """Exempt everything imported so far from garbage collection, once per worker.
 
-    pyspark's daemon collects garbage after every task, before the worker takes the next one: 36 ms of CPU
-    a task over the 81,000 objects of our imports, 0.01 ms once they are frozen.
+    pyspark's daemon collects garbage after every task, before the worker takes the next one, and would look
+    at every object of our imports each time.
     """
     gc.freeze()
 

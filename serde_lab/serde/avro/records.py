@@ -15,8 +15,8 @@ the branch beside every value, gains half as much, and the tuples have to be mad
 `serde_lab/avro/codec.py` reads and writes the same bytes a column at a time. Both executions have the same
 format, so the difference in time is the cost of a loop over records.
 
-Both write the envelope and the frames (`avro/frames.py`) by columns: fastavro would take 3 µs for bytes
-that are not part of the payload.
+Both write the envelope and the frames (`avro/frames.py`) by columns: fastavro would write them one
+by one, though they are not part of the payload.
 
 `envelope = "record"` (with `execution = "row"` only) is Hudi's Flink writer before RFC-84, which says: "the
 first step is row data conversion into Avro record, which is used for key generation, and passed to the

@@ -8,7 +8,7 @@ Hadoop's murmur2, 32 bits, chained: the hash of round k is the seed of round k +
 org.apache.hudi.common.bloom, org.apache.hadoop.util.hash.MurmurHash.
 
 Each key is mixed once; only the cheap outer half of murmur2 runs in every round, for many keys of equal
-length at a time. Cost: about 0.2 µs for a key of 30 bytes with 20 rounds.
+length at a time.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ _KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
 def rounds_of(false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
     """Rounds per key: two thirds of those in BloomFilterUtils, which makes the smallest filter.
 
-    At the same false-positive rate this saves a third of the work for 6 % more bits. Every reader takes the
-    number of rounds from the filter itself.
+    At the same false-positive rate this is a third less work, and the filter has a few bits more. Every
+    reader takes the number of rounds from the filter itself.
     """
     return max(1, round(-math.log2(false_positive_rate) * 2 / 3))
 
@@ -240,7 +240,7 @@ def _bits(
 
 
 def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int]:
-    """The bit positions of one long key, at 33 ns per round and 4-byte word."""
+    """The bit positions of one long key."""
     whole = len(key) - len(key) % 4
     words = key[:whole].view("<u4") * _M
     words ^= words >> np.uint32(24)
