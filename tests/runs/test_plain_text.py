@@ -46,3 +46,8 @@ def test_json_reads_back_what_was_written(text: str) -> None:
     shown = plain_json({text: [text]})
     assert json.loads(shown) == {text: [text]}
     assert all(line == plain_line(line) for line in shown.splitlines())
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    found = plain_json({"k": [float("inf"), (float("-inf"), 1.5)], "n": float("nan")})
+    assert json.loads(found) == {"k": [None, [None, 1.5]], "n": None}
