@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round, median_together
-from serde_lab.analysis.ratios import Ratio, paired_ratio, signed
+from serde_lab.analysis.ratios import Ratio, outward, paired_ratio, signed
 from serde_lab.measure import phases
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
@@ -88,22 +88,30 @@ class Claim:
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """What the interval says of the published figure, by `VERDICT_RULE`."""
+        """What the interval, as it is shown, says of the published figure, by `VERDICT_RULE`."""
         if not self.is_alike:
             return "not the same thing"
-        if self.low is None or self.high is None:
+        if self.shown is None:
             return "cannot tell"
+        low, high = self.shown
         if self.rfc_most is not None:
             least, most = self.rfc_most, 0.0
         elif self.rfc_change is not None:
             least, most = self.rfc_change - _ROUNDED, self.rfc_change + _ROUNDED
         else:
             return "not the same thing"
-        if self.high < least or self.low > most:
+        if high < least or low > most:
             return "contradicts"
-        inside = least <= self.low and self.high < most
+        inside = least <= low and high < most
         held = self.rfc_most is None
-        return "agrees" if (inside or held) and not self.low <= 0 <= self.high else "cannot tell"
+        return "agrees" if (inside or held) and not low <= 0 <= high else "cannot tell"
+
+    @property
+    def shown(self) -> tuple[float, float] | None:
+        """The interval in tenths of a per cent, its ends rounded outwards; that of exact bytes as it is."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.low, self.high) if self.low == self.high else outward(self.low, self.high, 3)
 
     @property
     def promised(self) -> str:

@@ -35,13 +35,13 @@ class CandidateRatios:
 
     @property
     def worse(self) -> bool:
-        """Whether an interval lies above 1."""
-        return any(ratio.low is not None and ratio.low > 1 for ratio in self.known)
+        """Whether an interval lies above 1, as it is shown."""
+        return any(ratio.decided and ratio.value > 1 for ratio in self.known)
 
     @property
     def better(self) -> bool:
-        """Whether an interval lies below 1, and none above."""
-        below = any(ratio.high is not None and ratio.high < 1 for ratio in self.known)
+        """Whether an interval lies below 1, and none above, as they are shown."""
+        below = any(ratio.decided and ratio.value < 1 for ratio in self.known)
         return below and not self.worse
 
     @property

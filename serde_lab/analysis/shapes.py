@@ -63,10 +63,10 @@ class ShapeCost:
 
     @property
     def verdict(self) -> str:
-        """Whether it costs more than twice the middle; "" if its whole interval is below."""
-        low, high = self.kinder.low, self.kinder.high
-        if low is None or high is None:
+        """Whether it costs more than twice the middle, by the interval as it is shown; "" if not."""
+        if self.kinder.shown is None:
             return "one round decides nothing"
+        low, high = self.kinder.shown
         if low > MOST_TIMES:
             return "more than twice"
         return "perhaps more than twice" if high > MOST_TIMES else ""

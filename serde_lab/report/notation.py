@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from serde_lab.analysis.ratios import outward
 from serde_lab.analysis.rounding import NOTHING as NOTHING
 from serde_lab.analysis.rounding import text as rounded_text
 
@@ -95,6 +96,15 @@ def of_metric(name: str, value: float | None) -> str:
     if name.endswith("_bytes"):
         return size(value)
     return seconds(value) if name.endswith("_s") else count(value)
+
+
+def rounded_apart(low: float, high: float) -> tuple[float, float]:
+    """The ends of an interval with three significant digits, each rounded away from the other."""
+    return outward(low, low, _decimals(low))[0], outward(high, high, _decimals(high))[1]
+
+
+def _decimals(value: float) -> int:
+    return _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else 0
 
 
 def between(low: float, high: float) -> str:

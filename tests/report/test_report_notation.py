@@ -85,3 +85,13 @@ def test_shortened_never_exceeds_its_room(text: str, room: int) -> None:
 
 def test_a_name_cannot_end_its_own_marking() -> None:
     assert notation.named("a`b") == "`a'b`"
+
+
+@given(st.floats(1e-5, 1e6), st.floats(1, 10))
+def test_a_shown_interval_holds_its_interval(low: float, times: float) -> None:
+    high = low * times
+    ends = notation.rounded_apart(low, high)
+    assert ends[0] <= low * (1 + 1e-8)
+    assert high * (1 - 1e-8) <= ends[1]
+    assert math.isclose(ends[0], low, rel_tol=0.0101)
+    assert math.isclose(ends[1], high, rel_tol=0.0101)

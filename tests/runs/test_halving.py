@@ -100,3 +100,9 @@ def test_a_known_best_is_found_and_candidates_without_effect_seldom_win(
     assert known >= found * tries
     # one side of a 95 % interval, and halving drops most of them before
     assert false <= 0.05 * idle
+
+
+def test_an_interval_that_ends_at_1_as_shown_supports_nothing() -> None:
+    assert seen(0.9, 0.9996).known[0].range == "0.90 to 1.00"
+    assert not seen(0.9, 0.9996).better
+    assert not seen(1.0004, 1.1).worse

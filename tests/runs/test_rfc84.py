@@ -89,6 +89,9 @@ def test_the_four_quantities_are_set_beside_the_rfcs() -> None:
         (0.01, 0.2, "contradicts"),
         (-0.3, -0.1, "cannot tell"),
         (-0.1, 0.1, "cannot tell"),
+        # as shown they end at 0 and at the promised most
+        (-0.24, -0.0002, "cannot tell"),
+        (-0.4, -0.2502, "cannot tell"),
         (None, None, "cannot tell"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from serde_lab.analysis.arm_ratios import HudiSteps
-from serde_lab.analysis.ratios import Ratio, outward
+from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.rfc84 import (
     MERGED_SOURCE,
     PROTOTYPE_GB,
@@ -107,11 +107,12 @@ def steps_blocks(found: HudiSteps) -> tuple[Block, ...]:
     faster = whole.ratio.value > 1 and (whole.ratio.decided or not whole.ratio.range)
     if faster:
         parts = (
-            f"{one.share.percent} ({one.share.range or 'one round'}) is {one.name} ({_times(one.ratio)})"
+            f"{one.share.percent} ({one.share.range or 'no interval'}) is {one.name} ({_times(one.ratio)})"
             for one in found.steps
         )
+        once = "" if whole.ratio.rounds > 1 else " in the one round"
         text = (
-            f"{names[0]} is faster than {names[1]}: {_times(whole.ratio)}. Of this factor, on a"
+            f"{names[0]} is faster than {names[1]}{once}: {_times(whole.ratio)}. Of this factor, on a"
             f" logarithmic scale, {', '.join(parts)}."
         )
     else:
@@ -289,8 +290,8 @@ def claim_cells(claim: Claim) -> tuple[Cell, ...]:
     else:
         before, after = (notation.seconds(value) for value in (claim.before, claim.after))
     interval = ""
-    if claim.low is not None and claim.high is not None and claim.low < claim.high:
-        low, high = outward(claim.low, claim.high, 3)
+    if claim.shown is not None and claim.low != claim.high:
+        low, high = claim.shown
         interval = f"{percentage(low)} to {percentage(high)}"
     tones: dict[str, Tone] = {"agrees": "good", "contradicts": "warn"}
     return (

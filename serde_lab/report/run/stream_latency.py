@@ -162,7 +162,8 @@ def _estimate(one: Estimate | None, text: Callable[[float], str] = notation.seco
     note = ""
     if one.low is not None and one.high is not None:
         # each end with its own unit: the value may be in milliseconds, and an end in seconds
-        note = f"{text(one.low)} to {text(one.high)}"
+        low, high = notation.rounded_apart(one.low, one.high)
+        note = f"{text(low)} to {text(high)}"
     return Cell(text(one.value), one.value, note)
 
 
