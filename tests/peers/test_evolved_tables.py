@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import SchemaError
+from serde_lab.peers.apache_hudi import RecordType
+from serde_lab.pipeline.read import ReadOptions, open_table, plan_read
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import following_time
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
+RECORD_TYPES: tuple[RecordType, ...] = ("AVRO", "SPARK")
 FILL = {"hoodie.write.set.null.for.missing.columns": "true"}
 SHARED = [("k", pa.string()), ("o", pa.int64())]
 NESTED = pa.struct(
@@ -167,6 +170,31 @@ def test_a_null_struct_that_became_wider_is_none_to_apache_hudi(
     (problem,) = peer.problems()
     assert "as read by Apache Hudi" in problem
     assert "s is {'a': None, 'l': None}, expected null" in problem
+
+
+def test_structs_in_lists_and_maps_become_the_last_one_where_fields_move(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """The smallest case of an exception (readers.toml): the SPARK record type, here in a table of Hudi's."""
+    fields = [("x", pa.int32()), ("y", pa.string())]
+    before, moved = (
+        pa.schema([*SHARED, ("l", pa.list_(kind)), ("m", pa.map_(pa.string(), kind))])
+        for kind in (pa.struct(fields), pa.struct(fields[::-1]))
+    )
+    structs = [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+    for record_type in RECORD_TYPES:
+        place = tmp_path / record_type
+        peer = PeerTable(hudi_session, place, HudiTable("t", ("k",), ("o",), buckets=1), before)
+        for ordering, schema in enumerate((before, moved)):
+            row = {"k": "a", "o": ordering, "l": structs, "m": [*zip("pq", structs, strict=True)]}
+            peer.by_hudi(Step("upsert", ([row],), schema), HudiWrite(record_type=record_type))
+        assert bool(peer.problems()) == (record_type == "SPARK")
+        found = plan_read(open_table(peer.path), ReadOptions()).read().to_pylist()
+        last = structs[1]
+        if record_type == "SPARK":
+            assert [(one["l"], one["m"]) for one in found] == [
+                ([last, last], [("p", last), ("q", last)])
+            ]
 
 
 INNER = pa.struct([("a", pa.int32()), ("b", pa.int32())])
