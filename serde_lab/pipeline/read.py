@@ -197,7 +197,9 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
     """The plan without files written before its range, as Hudi and hudi-rs read changes.
 
     Log records then merge only with each other: a late row that loses to a base row in a snapshot is
-    still among the changes if that base row was written before the range.
+    still among the changes if that base row was written before the range. But not if a compaction or a
+    clustering in the range rewrote the base row: as in hudi-rs, while Apache Hudi leaves out base rows that
+    were written before.
     """
     changed = plan.commit_times or frozenset()
     owned = plan.config.layout_version == 2  # a log's name has its own instant, not the base's
