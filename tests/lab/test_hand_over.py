@@ -70,6 +70,7 @@ def write(
 ) -> Exchange:
     schema = pq.read_schema(files[0])
     given = {**OPTIONS, **kind, "hoodie.datasource.write.operation": operation}
+    given = {key: value for key, value in given.items() if value}
     stored = Storage.open(folder)
     config = HoodieTable.open(stored).config if HoodieTable.exists(stored) else None
     prepared = PreparedWrite.of(stored, schema, parse_options(given, config))
@@ -268,7 +269,7 @@ def test_other_topologies_are_refused(topology: str, tmp_path: Path) -> None:
     kind = {
         "serde_lab.topology": topology,
         "hoodie.index.type": "SIMPLE",
-        "hoodie.bucket.index.num.buckets": "0",
+        "hoodie.bucket.index.num.buckets": "",
     }
     with pytest.raises(OptionError, match=f"topology '{topology}' has other stages"):
         write(tmp_path / "t", "upsert", files, kind, OneProcess())
