@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from serde_lab.runs.model import Run
     from serde_lab.scenario.model import Scenario
 
-
 Baselines = Annotated[
     Path | None, typer.Option(help="Folder of baselines, by default RESULTS/baselines.")
 ]
@@ -43,8 +42,6 @@ HostMismatchOption = Annotated[
         " the yardstick's, the arm that [gate] control names, or ignore the difference."
     ),
 ]
-
-
 # of a self-test, if the options do not say them
 _MINUTES, _ROUNDS, _INJECTED = 30.0, 4000, 0.1
 
@@ -202,6 +199,8 @@ def gate(
     recording = (minutes, rounds, injected) != (_MINUTES, _ROUNDS, _INJECTED)
     if recording and (not self_test or pool is not None):
         raise UsageError("--minutes, --rounds and --injected are for a --self-test that measures")
+    if not 0 < injected <= 10:
+        raise UsageError(f"--injected is {injected:g}, expected above 0 and at most 10")
     if shared and host_mismatch != "refuse":
         raise UsageError("--shared-machine and --host-mismatch exclude each other")
     if pool is not None and (not self_test or arm):

@@ -304,6 +304,8 @@ def test_2_rows_that_cannot_be_written(
         (["report", "--quoted-in", "README.md", "--out", "x"], ("--out",)),
         (["report", "--quoted-in", "/dev/zero"], ("/dev/zero", "16 MiB")),
         (["gate", "--minutes", "1"], ("--minutes", "--self-test")),
+        (["gate", "--self-test", "--injected", "nan"], ("--injected is nan", "above 0")),
+        (["gate", "--self-test", "--injected", "0"], ("--injected is 0", "above 0")),
         (["gate", "--shared-machine", "--host-mismatch", "ignore"], ("exclude each other",)),
         (["ab", "--set", "measure.rounds=3"], ("measure.rounds", "--rounds")),
         (["table", "compact", ".", "--in-process", "--master", "local"], ("exclude each other",)),
