@@ -373,9 +373,9 @@ def test_keys_of_the_form_that_some_releases_wrote_are_refused(
 
     The releases that wrote it write to a table of version 6 that the lab made, too.
     """
-    of_index = {"hoodie.index.type": index}
+    of_index: dict[str, Any] = {"hoodie.index.type": index}
     if index != "BUCKET":
-        of_index["hoodie.bucket.index.num.buckets"] = "0"
+        of_index["hoodie.bucket.index.num.buckets"] = None
     options = {**CUSTOM, **NO_TIMES, **of_index, PARTITION: "x:SIMPLE,at:SIMPLE"}
     LabTable(tmp_path, options, TIMES).upsert(times(range(9), 1))
     place = tmp_path / "table/.hoodie/hoodie.properties"
@@ -404,9 +404,9 @@ def test_keys_of_the_form_that_some_releases_wrote_are_refused(
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 def test_a_single_key_of_the_generator_complex_has_its_name(tmp_path: Path, index: str) -> None:
     """As in tables of Apache Hudi's whose writers always set that class."""
-    of_index = {"hoodie.index.type": index}
+    of_index: dict[str, Any] = {"hoodie.index.type": index}
     if index != "BUCKET":
-        of_index["hoodie.bucket.index.num.buckets"] = "0"
+        of_index["hoodie.bucket.index.num.buckets"] = None
     plain = {"hoodie.datasource.write.recordkey.field": "k", **of_index, PARTITION: "x"}
     table = LabTable(tmp_path, plain, TIMES)
     named = times(range(9), 1)
