@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +158,8 @@ def check_resumed(path: Path, begun: RunHeader, now: RunHeader) -> None:
     for (name, hint), old, new in zip(_OF_ONE_RUN, _stated(begun), _stated(now), strict=True):
         for key in sorted(k for k in {*old, *new} if old.get(k) != new.get(k)):
             both = [str(one.get(key)) for one in (old, new)]
-            alike = next((i for i, (a, b) in enumerate(zip(*both)) if a != b), 0)  # noqa: B905
-            start = max(0, alike - 20)
-            was, is_now = (text[start : start + 60] for text in both)
+            alike = next((i for i, (a, b) in enumerate(zip_longest(*both)) if a != b), 0)
+            was, is_now = (text[max(0, alike - 20) :][:60] for text in both)
             raise RunError(
                 f"{path} cannot be resumed, since its {name} changed: {key} was {was}, and is {is_now}",
                 f"{hint}, or begin a new run",
