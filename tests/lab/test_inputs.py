@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -213,6 +214,20 @@ def test_a_changed_file_makes_kept_batches_stale(tmp_path: Path, own: Path) -> N
     one = scenario(own_data(own), BULK, {"rows": 5, "updates": 1})
     first = prepare_inputs(one, tmp_path / "cache")
     pq.write_table(orders(text=["new"] * ROWS).slice(60), own / "b.parquet")
+    again = prepare_inputs(one, tmp_path / "cache")
+    assert not again.reused
+    assert again.checksums["setup-1"] != first.checksums["setup-1"]
+
+
+def test_a_file_of_equal_size_and_time_of_writing_is_another(tmp_path: Path, own: Path) -> None:
+    """As a copy leaves it that keeps both."""
+    one = scenario(own_data(own), BULK, {"rows": 5, "updates": 1})
+    pq.write_table(orders(text=["old"] * ROWS).slice(60), own / "b.parquet")
+    first = prepare_inputs(one, tmp_path / "cache")
+    before = (own / "b.parquet").stat()
+    pq.write_table(orders(text=["new"] * ROWS).slice(60), own / "b.parquet")
+    os.utime(own / "b.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (own / "b.parquet").stat().st_size == before.st_size
     again = prepare_inputs(one, tmp_path / "cache")
     assert not again.reused
     assert again.checksums["setup-1"] != first.checksums["setup-1"]

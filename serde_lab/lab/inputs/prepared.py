@@ -201,8 +201,9 @@ def _request(scenario: Scenario) -> dict[str, Any]:
     else:
         paths = [("data.path", scenario.data.path)]
         paths += [(f"{k}.path", b.path) for k, b in scenario.named_batches if b.path is not None]
+        # the time of the last change, which no program sets: a copy may keep size and time of the last write
         request["files"] = [
-            [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns]
+            [str(file.resolve()), file.stat().st_size, file.stat().st_ctime_ns]
             for key, path in paths
             for file in user_files.find_files(key, path)
         ]
