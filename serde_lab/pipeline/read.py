@@ -281,10 +281,11 @@ def _archived(table: HoodieTable) -> list[ArchivedInstant]:
 
 
 def _time(reader: OptionReader, key: str) -> str:
-    """An instant time: digits as given, or a date with or without a time of day, in UTC; "" if it is not set.
+    """An instant time: digits as given, or a date with or without a time of day; "" if it is not set.
 
-    As in Hudi, digits are compared as text, and a time of day without milliseconds is the end of its second.
-    0 is before all times. Other numbers of digits are refused: Hudi takes some for seconds since 1970.
+    All are in the time zone of the table's instants. As in Hudi, digits are compared as text, and a time of
+    day without milliseconds is the end of its second. 0 is before all times. Other numbers of digits are
+    refused: Hudi takes some for seconds since 1970.
     """
     text = reader.text(key, "")
     if not reader.given(key) or re.fullmatch(r"0+|[0-9]{14}|[0-9]{17}", text):
