@@ -18,6 +18,7 @@ from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.spark.dataframe import check_replayed
 from serde_lab.pipeline.spark.exchange import batches_of
 from serde_lab.pipeline.spark.tables import arrow_schema, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
@@ -39,8 +40,6 @@ _QUERY_ID, _BATCH_ID, _RUN_ID = (
 """Local properties of the thread in which Spark runs a batch. Each start of a query is a run, whose id is the
 job group. Sources: StreamExecution and MicroBatchExecution of Spark 3.5."""
 _RETRY_SECONDS = 1.0
-_NOT_REPLAYED = ("socket",)
-"""Spark's sources that cannot send a batch again after a failure."""
 _LOG_VERSION = 1
 """FileStreamSourceLog.VERSION of Spark 3.5."""
 
@@ -91,7 +90,8 @@ class BatchWriter:
         self._spark = spark = df.sparkSession
         check_workers(spark)
         local = spark.sparkContext.getLocalProperty
-        batch, run = MicroBatch(local(_QUERY_ID) or "", batch_id), local(_RUN_ID) or ""
+        query, run = local(_QUERY_ID) or "", local(_RUN_ID) or ""
+        batch = MicroBatch(query, batch_id, planned_ms=_planned_ms(spark, query))
         number = local(_BATCH_ID) if batch.query else None
         if number not in (None, str(batch_id)):
             raise OptionError(
@@ -271,7 +271,7 @@ def write_stream(
     if len(trigger) > 1:
         raise OptionError("a query takes one of processing_time, available_now and once")
     check_workers(df.sparkSession)
-    _check_replayed(df)
+    check_replayed(df)
     parsed = parse_stream_options(options)
     storage = Storage.open(path)
     table = table_to_write(storage)
@@ -295,44 +295,50 @@ class CheckpointFolder:
     """What the checkpoint folder of a Spark query knows.
 
     `planned`: the last batch whose rows are fixed, `committed`: the last one that succeeded; -1 if there is
-    none. `query`: the query's id, "" if no query has used the folder.
+    none. `planned_ms`: when the rows were fixed. `query`: the query's id, "" if no query has used the folder.
     """
 
     query: str = ""
     planned: int = -1
     committed: int = -1
+    planned_ms: int | None = None
 
     @property
-    def next_batch(self) -> int:
-        """The batch that Spark sends first when the query starts."""
-        return max(self.planned, self.committed + 1, 0)
+    def next_batch(self) -> MicroBatch:
+        """What Spark sends first when the query starts."""
+        number = max(self.planned, self.committed + 1, 0)
+        planned_ms = self.planned_ms if number == self.planned else None
+        return MicroBatch(self.query, number, planned_ms=planned_ms)
 
     @classmethod
     def read(cls, spark: SparkSession, folder: str) -> CheckpointFolder:
         """Read what all queries have, whatever their sources, by Spark's own classes; nothing changes.
 
-        Raises StorageError if the file that names the query cannot be read.
+        Raises StorageError if the file that names the query or its last plan cannot be read.
         """
         jvm, session = spark.sparkContext._jvm, spark._jsparkSession
         assert jvm is not None
         streaming = jvm.org.apache.spark.sql.execution.streaming
         path = jvm.org.apache.hadoop.fs.Path(folder, "metadata")
+        file = "metadata"
         try:
             metadata = streaming.StreamMetadata.read(path, session.sessionState().newHadoopConf())
+            if not metadata.isDefined():
+                return cls()
+            file = "with the newest plan, in offsets,"
+            plan = streaming.OffsetSeqLog(session, f"{folder}/offsets").getLatest()
         except Py4JJavaError as exc:
             why = str(exc.java_exception.getMessage()).partition("\n")[0]
             raise StorageError(
-                f"the checkpoint folder {folder}: its file metadata cannot be read: {why}"
+                f"the checkpoint folder {folder}: its file {file} cannot be read: {why}"
             ) from exc
-        if not metadata.isDefined():
-            return cls()
-        logs = (
-            streaming.OffsetSeqLog(session, f"{folder}/offsets"),
-            streaming.CommitLog(session, f"{folder}/commits"),
-        )
-        latest = [log.getLatestBatchId() for log in logs]
-        planned, committed = (int(found.get()) if found.isDefined() else -1 for found in latest)
-        return cls(str(metadata.get().id()), planned, committed)
+        done = streaming.CommitLog(session, f"{folder}/commits").getLatestBatchId()
+        planned, at = -1, None
+        if plan.isDefined():
+            planned, at = int(plan.get()._1()), plan.get()._2().metadata()
+        planned_ms = int(at.get().batchTimestampMs()) if at and at.isDefined() else None
+        committed = int(done.get()) if done.isDefined() else -1
+        return cls(str(metadata.get().id()), planned, committed, planned_ms)
 
 
 def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
@@ -348,6 +354,17 @@ def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
     return {str(entry.sparkPath().toPath()) for entry in log.allFiles()}
 
 
+def _planned_ms(spark: SparkSession, query: str) -> int | None:
+    """When Spark chose the rows of the query's batch; None outside of a query."""
+    jvm = spark.sparkContext._jvm
+    with suppress(ValueError):
+        assert jvm is not None
+        uuid = jvm.java.util.UUID.fromString(str(UUID(query)))
+        running = spark._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+        return running and int(running.offsetSeqMetadata().batchTimestampMs())
+    return None
+
+
 def _is_run(job_group: str, batch: MicroBatch) -> bool:
     """Whether a job group is the id of a query's run, and not a name that the program gave to its jobs."""
     try:
@@ -355,26 +372,6 @@ def _is_run(job_group: str, batch: MicroBatch) -> bool:
     except ValueError:
         return False
     return bool(batch.query)
-
-
-def _check_replayed(df: DataFrame) -> None:
-    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if not leaf.getClass().getSimpleName().startswith("StreamingRelation"):
-            continue
-        name = str(leaf.sourceName())
-        if name in _NOT_REPLAYED:
-            raise OptionError(
-                f"the source {name} cannot send rows again after a failure, so none of its batches could be"
-                " stored exactly once"
-            )
-        if name == "kafka" and str(leaf.extraOptions().get("failOnDataLoss")).lower() == "false":
-            raise OptionError(
-                "the source kafka has failOnDataLoss=false, so it would leave out records that the broker has"
-                " deleted before they were stored",
-                hint="leave the option out; to begin behind such records, start another query",
-            )
 
 
 def _check_checkpoint(
@@ -390,7 +387,7 @@ def _check_checkpoint(
             hint=f"use that query's checkpoint folder, or set {IDENTIFIER} to a name of this query's own",
         )
     written = bool(table and table.timeline().completed())
-    is_stored(MicroBatch(folder.query, folder.next_batch), options, last, written)
+    is_stored(folder.next_batch, options, last, written)
     if last is not None and folder.planned < last.batch:
         raise OptionError(
             f"the checkpoint folder {name} ends at batch {folder.planned}, but the table holds batch"

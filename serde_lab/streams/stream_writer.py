@@ -53,13 +53,15 @@ _ANOTHER = f"set {IDENTIFIER} to a name of this query's own"
 class MicroBatch:
     """One batch of a query. `query`: Spark's id of the query, "" outside of one.
 
-    `earlier`: the batch that the same run of the query gave before; None if this is its first, or if that is
-    not known.
+    `planned_ms`: when Spark chose the batch's rows, in milliseconds since 1970; it does so once, also if it
+    sends the batch again. `earlier`: the batch that the same run of the query gave before; None if this is
+    its first. Both are None if that is not known.
     """
 
     query: str
     number: int
     earlier: int | None = field(default=None, compare=False)
+    planned_ms: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"batch {self.number} of {name_of(self.query)}"
@@ -76,8 +78,9 @@ def is_stored(
     """Whether the table holds `batch`; if not, it is the next one to write.
 
     `last`: the newest checkpoint of the stream's identifier in the table. `written`: whether the table has
-    any commit. Raises OptionError if `last` belongs to another query, to this one with another operation, or
-    to a run beside this one, and TableError if batches are missing between the two.
+    any commit. Raises OptionError if `last` belongs to another query, to this one with another operation, to
+    a run beside this one, or to another state of its checkpoint folder, and TableError if batches are missing
+    between the two.
     """
     if last is None:
         taken_over = options.takes_over and written and batch.earlier is None
@@ -107,6 +110,7 @@ def is_stored(
     if batch.number > last.batch:
         return False
     _check_first(batch, last)
+    _check_same_rows(batch, last)
     return True
 
 
@@ -133,6 +137,19 @@ def _check_first(batch: MicroBatch, last: Checkpoint) -> None:
             f" stored batch {last.batch}, maybe with other rows",
             hint="end one of the runs; if one has a copy of the other's checkpoint folder, start it anew with"
             f" an empty folder, and {_ANOTHER}",
+        )
+
+
+def _check_same_rows(batch: MicroBatch, last: Checkpoint) -> None:
+    """Refuse a stored number with other rows: Spark repeats the last batch only, and plans it once."""
+    if batch.planned_ms is None or last.planned_ms is None:
+        return
+    if batch.number < last.batch or batch.planned_ms != last.planned_ms:
+        raise OptionError(
+            f"{batch} is refused: the table holds batch {last.batch} of the same query, and Spark chose the"
+            " rows of this one anew, maybe others: its checkpoint folder was copied or set back",
+            hint="use the folder with which the table's last batch was stored, or start anew with an empty"
+            f" one, and {_ANOTHER}",
         )
 
 
@@ -219,7 +236,7 @@ class StreamWriter:
                 self._flush_others()
                 yield None
                 return
-            now = Checkpoint(batch.number, batch.query, self.options.operation)
+            now = Checkpoint(batch.number, batch.query, self.options.operation, batch.planned_ms)
             stated = extra_metadata({self.options.identifier: now})
             yield BatchWrite(self, replace(prepared, extra_metadata=stated))
 

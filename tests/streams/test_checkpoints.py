@@ -29,10 +29,12 @@ from tests.table.savepoints import restore, save
 
 
 def test_the_form_is_that_of_hudi_beside_a_key_of_our_own() -> None:
-    both = {"a": Checkpoint(3, "q", "insert"), "b": Checkpoint(5)}
+    both = {"a": Checkpoint(3, "q", "insert", 7), "b": Checkpoint(5)}
     stated = extra_metadata(both)
     assert json.loads(stated[SINK_KEY]) == {"a": "3", "b": "5"}
-    assert json.loads(stated[QUERY_KEY]) == {"a": {"query": "q", "operation": "insert"}}
+    assert json.loads(stated[QUERY_KEY]) == {
+        "a": {"query": "q", "operation": "insert", "planned_ms": 7}
+    }
     assert checkpoints_in(CommitMetadata("UPSERT", (), stated), "here") == both
     assert extra_metadata({"b": Checkpoint(5)}) == {SINK_KEY: '{"b": "5"}'}
     assert checkpoints_in(CommitMetadata("UPSERT"), "here") == {}

@@ -430,6 +430,39 @@ def test_a_batch_that_another_run_stored_is_refused_unless_it_is_the_runs_first(
     check_readers(stream.storage, seen(*ALL, [("p", "a", 5, "last")]))
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_checkpoint_folder_that_was_set_back_is_refused_in_a_query_of_ones_own(
+    kept: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its batches have the numbers of stored ones, but rows that the table lacks."""
+    stream = FileStream(tmp_path)
+    write = serde_lab.batch_writer(stream.storage.url, stream.options())
+    for rows in ALL:
+        stream.add(rows)
+        assert run_foreach_batch(stream, spark, write) == ""
+        if (number := len(list(stream.source.iterdir()))) == kept:
+            shutil.copytree(stream.checkpoint, tmp_path / "copy")
+    shutil.copytree(stream.checkpoint, tmp_path / "newest")
+    shutil.rmtree(stream.checkpoint)
+    (tmp_path / "copy").rename(stream.checkpoint)
+    for file in sorted(stream.source.iterdir())[kept:]:
+        file.unlink()
+    stream.add(*[[("q", f"lost {n}", 1, "x")] for n in range(number - kept)])
+    for _ in range(2):  # the first batch of a run may be one that was stored before the run
+        said = run_foreach_batch(stream, spark, write)
+        assert f"batch {kept} of query" in said
+        assert "the table holds batch 2 of the same query, and Spark chose the rows of" in said
+    with pytest.raises(OptionError, match=f"batch {kept} .* Spark chose the rows of this one anew"):
+        stream.start(spark)
+    check_readers(stream.storage, seen(*ALL))
+    # the newest folder goes on, also if Spark does not know that its last batch is stored
+    shutil.rmtree(stream.checkpoint)
+    (tmp_path / "newest").rename(stream.checkpoint)
+    stream.forget(2)
+    assert run_foreach_batch(stream, spark, write) == ""
+    assert stated_batches(stream.storage)[:3] == batches_stated(0, 1, 2)
+
+
 def test_a_batch_id_of_the_programs_own_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     stream = FileStream(tmp_path)
     stream.add(FIRST, SECOND)
@@ -477,6 +510,16 @@ def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: P
     socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9)
     with pytest.raises(OptionError, match="the source socket cannot send rows again"):
         serde_lab.write_stream(socket.load(), url, options, checkpoint)
+    plan, checksum = (stream.checkpoint / "offsets" / name for name in ("1", ".1.crc"))
+    whole = plan.read_text()
+    plan.write_text("")
+    checksum.rename(tmp_path / "checksum")
+    with pytest.raises(
+        StorageError, match="its file with the newest plan, in offsets, cannot be read: "
+    ):
+        serde_lab.write_stream(frame, url, options, checkpoint)
+    plan.write_text(whole)
+    (tmp_path / "checksum").rename(checksum)
     for log in ("offsets", "commits"):
         (stream.checkpoint / log / "1").unlink()
         (stream.checkpoint / log / ".1.crc").unlink()

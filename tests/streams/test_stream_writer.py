@@ -10,10 +10,12 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, LabError, OptionError, SchemaError, TableError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.streams.stream_writer import MicroBatch
+from serde_lab.streams.options import StreamOptions
+from serde_lab.streams.stream_writer import MicroBatch, is_stored
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import Checkpoint
 from serde_lab.table.timeline.timeline import Timeline
 from tests.faults.small_table import (
     COW,
@@ -269,3 +271,20 @@ def test_services_run_between_batches(tmp_path: Path) -> None:
     assert {"commit", "deltacommit", "clean"} <= actions
     assert len(timeline.completed()) <= 6
     assert stream.send(8, [("p", "a", 99, "doubled")]) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "planned_ms", "stored"),
+    [(5, 10, True), (5, None, True), (4, None, True), (5, 11, None), (4, 10, None), (6, 11, False)],
+)
+def test_a_stored_number_is_the_stored_batch_if_spark_planned_it_then(
+    number: int, planned_ms: int | None, stored: bool | None
+) -> None:
+    batch = MicroBatch("q", number, planned_ms=planned_ms)
+    last = Checkpoint(5, "q", "upsert", 10)
+    if stored is None:
+        with pytest.raises(OptionError, match="Spark chose the rows of this one anew"):
+            is_stored(batch, StreamOptions({}), last)
+    else:
+        assert is_stored(batch, StreamOptions({}), last) is stored
+        assert is_stored(batch, StreamOptions({}), Checkpoint(5, "q", "upsert")) is stored

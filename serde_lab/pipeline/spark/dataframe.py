@@ -1,4 +1,5 @@
-"""Looks at a DataFrame on the driver: the files that it scans, and what the JVM can do with its columns.
+"""Looks at a DataFrame on the driver: the files that it scans, what the JVM can do with its columns, and a
+stream's sources.
 
 A plain scan of Parquet files lists the files that Spark itself would read in each input partition. With a
 filter, projection, join, cache, partition column, split file or unknown option it is not a plain scan,
@@ -35,6 +36,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from serde_lab.errors import OptionError
 from serde_lab.pipeline.source.files import SourceFiles, readable
 from serde_lab.records.keys import DEFAULT_PARTITION, EMPTY_KEY, NULL_KEY
 from serde_lab.records.plain_form import LONGEST
@@ -66,6 +68,8 @@ _SETTINGS = {
 _CALENDARS = ("EXCEPTION", "CORRECTED")
 # Spark never splits a file smaller than both
 _LIMITS = ("maxPartitionBytes", "openCostInBytes")
+_NOT_REPLAYED = ("socket",)
+"""Spark's sources that cannot send a batch again after a failure."""
 
 
 class _NoPlainScan(Exception):
@@ -330,3 +334,24 @@ def _partition_path(plan: WritePlan) -> Column:
         value = F.when(text.isNull() | (text == ""), F.lit(DEFAULT_PARTITION)).otherwise(text)
         segments.append(F.concat(F.lit(f"{name}="), value) if plan.keygen.hive_style else value)
     return F.concat_ws("/", *segments)
+
+
+def check_replayed(df: DataFrame) -> None:
+    """Raises OptionError if a source of the streaming DataFrame cannot send the same rows again."""
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if not leaf.getClass().getSimpleName().startswith("StreamingRelation"):
+            continue
+        name = str(leaf.sourceName())
+        if name in _NOT_REPLAYED:
+            raise OptionError(
+                f"the source {name} cannot send rows again after a failure, so none of its batches could be"
+                " stored exactly once"
+            )
+        if name == "kafka" and str(leaf.extraOptions().get("failOnDataLoss")).lower() == "false":
+            raise OptionError(
+                "the source kafka has failOnDataLoss=false, so it would leave out records that the broker has"
+                " deleted before they were stored",
+                hint="leave the option out; to begin behind such records, start another query",
+            )

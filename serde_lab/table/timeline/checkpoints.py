@@ -4,7 +4,7 @@ A stream's commit names its batch in the extra metadata, in the form of Apache H
 that the lab and Hudi can take over from each other. A second key, which Hudi ignores, names the query:
 
     _hudi_streaming_sink_checkpoint    {"<identifier>": "<batch id>"}
-    _serde_lab_streaming_query         {"<identifier>": {"query": "<id>", "operation": "<operation>"}}
+    _serde_lab_streaming_query         {"<identifier>": {"query": "<id>", "operation": "<operation>", …}}
 
 A commit may name several identifiers. Sources: HoodieStreamingSink and
 CommitUtils#getValidCheckpointForCurrentWriter of Apache Hudi 1.2.0.
@@ -176,11 +176,13 @@ class Checkpoint:
 
     `query`: Spark's id of the query that wrote it, "" for a batch written outside of a query, None if
     Apache Hudi's sink wrote it, which names no query. `operation`: what the query does with its rows.
+    `planned_ms`: when Spark chose the batch's rows, None if that is not known.
     """
 
     batch: int
     query: str | None = None
     operation: str | None = None
+    planned_ms: int | None = None
 
 
 def extra_metadata(checkpoints: Mapping[str, Checkpoint]) -> dict[str, str]:
@@ -188,6 +190,7 @@ def extra_metadata(checkpoints: Mapping[str, Checkpoint]) -> dict[str, str]:
     batches = {identifier: str(one.batch) for identifier, one in checkpoints.items()}
     queries = {
         identifier: {"query": one.query, "operation": one.operation}
+        | ({} if one.planned_ms is None else {"planned_ms": one.planned_ms})
         for identifier, one in checkpoints.items()
         if one.query is not None
     }
@@ -304,9 +307,12 @@ def _stored_in(table: HoodieTable, instant: Instant) -> dict[str, Checkpoint]:
 def _checkpoint(batch: int, query: object) -> Checkpoint:
     if not isinstance(query, dict):
         return Checkpoint(batch)
-    operation = query.get("operation")
+    operation, planned_ms = query.get("operation"), query.get("planned_ms")
     return Checkpoint(
-        batch, str(query.get("query", "")), None if operation is None else str(operation)
+        batch,
+        str(query.get("query", "")),
+        None if operation is None else str(operation),
+        planned_ms if isinstance(planned_ms, int) else None,
     )
 
 
