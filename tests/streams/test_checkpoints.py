@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from serde_lab.errors import OptionError, TableError
+from serde_lab.table.files.log_block import BlockType, Header, frame_block
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import archive as archive_module
@@ -172,3 +176,66 @@ def test_nothing_is_restated_for_batches_that_later_commits_name(tmp_path: Path)
     assert stream.last == Checkpoint(2, "one", "upsert")
     # an archiving that died here restates nothing again
     assert keep_checkpoints(table, completed) is None
+
+
+def archive_in_layout_1(storage: Storage, keeps: int) -> Path:
+    """Archive all writes but the last `keeps`, as Apache Hudi does in table version 6."""
+    text = {"type": "map", "values": "string"}
+    commit = {"type": "record", "name": "C", "fields": [{"name": "extraMetadata", "type": text}]}
+    schema = {
+        "type": "record",
+        "name": "HoodieArchivedMetaEntry",
+        "fields": [
+            {"name": "commitTime", "type": "string"},
+            {"name": "actionState", "type": "string"},
+            {"name": "hoodieCommitMetadata", "type": ["null", commit]},
+        ],
+    }
+    table, rows = HoodieTable.open(storage), []
+    for instant in table.timeline().completed()[:-keeps]:
+        extra = {"extraMetadata": table.commit_metadata(instant).extra_metadata}
+        states = {"REQUESTED": None, "INFLIGHT": {"extraMetadata": {}}, "COMPLETED": extra}
+        for state, metadata in states.items():
+            datum = io.BytesIO()
+            row = {"commitTime": instant.time, "actionState": state}
+            fastavro.schemaless_writer(datum, schema, row | {"hoodieCommitMetadata": metadata})
+            rows.append(struct.pack(">i", datum.tell()) + datum.getvalue())
+        archive_module._leave(table.timeline(), [instant])
+    content = struct.pack(">ii", 3, len(rows)) + b"".join(rows)
+    path = ".hoodie/archived/.commits_.archive.1_1-0-1"
+    header = {Header.INSTANT_TIME: "1", Header.SCHEMA: json.dumps(schema)}
+    storage.put_new(path, frame_block(BlockType.AVRO_DATA, header, content))
+    found = storage.local_path(path)
+    assert found is not None
+    return Path(found)
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_that_hudi_archived_in_table_version_6_is_not_stored_again(
+    last: int, table_type: str, tmp_path: Path
+) -> None:
+    given = {"options": NO_SERVICES | {"hoodie.write.table.version": "6"}, "operation": "insert"}
+    stream = SmallStream.of(tmp_path, table_type=table_type, **given)
+    beside = replace(stream, query="two", identifier="beside")
+    now = Seen()
+    for number in range(last + 1):
+        rows = [("p", f"{number}", 1, "batch")]
+        stream.send(number, rows)
+        now = seen_after(now, rows)
+    for number in range(3):
+        rows = [("q", f"{number}", 1, "other")]
+        beside.send(number, rows)
+        now = seen_after(now, rows)
+    archived = archive_in_layout_1(stream.storage, keeps=2)
+    assert stream.last == Checkpoint(last, "one", "insert")
+    assert stream.send(last, [("p", f"{last}", 1, "batch")]) is None
+    check_readers(stream.storage, now)
+    content = archived.read_bytes()
+    archived.write_bytes(content[:-3])
+    with pytest.raises(TableError, match=r"archive\.1_1-0-1: at byte 0, "):
+        stream.send(last + 1, [("p", "next", 1, "batch")])
+    archived.write_bytes(content)
+    rows = [("p", "next", 1, "batch")]
+    assert stream.send(last + 1, rows) is not None
+    check_readers(stream.storage, seen_after(now, rows))

@@ -86,14 +86,15 @@ def test_each_goes_on_where_the_other_stopped(hudi_session: SparkSession, tmp_pa
     check(4, 5)
 
 
+@pytest.mark.parametrize("version", [6, 9])
 def test_a_batch_that_hudi_archived_is_not_stored_again(
-    hudi_session: SparkSession, tmp_path: Path
+    version: int, hudi_session: SparkSession, tmp_path: Path
 ) -> None:
     """Its archiving restates no batch, so the active timeline does not know the query any more."""
     spark, stream = hudi_session, FileStream(tmp_path)
     stream.add([("p", "a", 1, "batch")])
-    stream.run(spark)
-    table = HudiTable("t", ("k",), ("ts",), ("p",), COW, buckets=2)
+    stream.run(spark, hoodie__write__table__version=version)
+    table = HudiTable("t", ("k",), ("ts",), ("p",), COW, buckets=2, version=version)
     options = write_options(table, HudiWrite(retain_commits=1, archive_after=2))
     for number in range(4):
         rows = spark.createDataFrame([("p", "a", 2 + number, "Hudi")], COLUMNS)

@@ -34,7 +34,7 @@ from serde_lab.table.storage.data_files import delete_marker, list_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
-from serde_lab.table.timeline.lsm_timeline import Undone
+from serde_lab.table.timeline.lsm_timeline import Undone, extra_metadata_of_layout_1
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant
 
 MANIFESTS = ".hoodie/.aux/serde_lab"
@@ -238,7 +238,7 @@ def newest_checkpoint(
 def _archived_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
     """The identifier's last batch in the archived timeline: Apache Hudi's archiving restates none."""
     if table.config.layout_version == 1:
-        return None  # whose history has another form
+        return _archived_in_layout_1(table, identifier)
     history, active = table.archived_timeline(), table.timeline()
     undone = Undone.by_restores(active, active.instants(), history)
     found: dict[str, Checkpoint] = {}
@@ -251,6 +251,19 @@ def _archived_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | No
         stored = checkpoints_in(CommitMetadata.from_bytes(content, where), where)
         if identifier in stored:
             found[done] = stored[identifier]
+    return found[max(found)] if found else None
+
+
+def _archived_in_layout_1(table: HoodieTable, identifier: str) -> Checkpoint | None:
+    storage, folder, active = table.storage, table.config.history_folder, table.timeline()
+    undone = Undone.by_restores(active, active.instants())
+    found: dict[str, Checkpoint] = {}
+    for time, extra in extra_metadata_of_layout_1(storage, folder, SINK_KEY):
+        stored = checkpoints_in(
+            CommitMetadata("", (), extra), f"{storage.url}: archived instant {time}"
+        )
+        if identifier in stored and not undone.has(time):
+            found[time] = stored[identifier]
     return found[max(found)] if found else None
 
 

@@ -10,13 +10,16 @@ It is instants in Parquet files, listed by a manifest:
 A manifest is written before `_version_` points to it, so that readers see either the old or the new state.
 Sources: org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter and
 org.apache.hudi.common.table.timeline.LSMTimeline.
+
+In layout 1 it is log files of Avro blocks, `.commits_.archive.<number>_1-0-1`, each of whose rows is one
+state of an instant. Source: org.apache.hudi.client.timeline.versioning.v1.TimelineArchiverV1.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +29,7 @@ import pyarrow.parquet as pq
 from serde_lab.avro.codec import hudi_schema, read_single
 from serde_lab.errors import TableError
 from serde_lab.records.buffers import parquet_errors, rows_of
+from serde_lab.table.files.log_block import Damage, Header, decode_avro, parse_blocks
 from serde_lab.table.files.parquet import parquet_file
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
@@ -34,6 +38,8 @@ FILES_PER_LAYER = 10
 """This many files of one layer are merged into one of the next (Hudi's default)."""
 MANIFESTS_KEPT = 3
 
+_LOG = ".commits_.archive."
+_COMMITS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
 _NAME = re.compile(r"^(\d+)_(\d+)_(\d+)\.parquet$")
 _SCHEMA = pa.schema(
     [
@@ -239,6 +245,31 @@ class Undone:
             saved < instant < restored and (completion is None or completion > completed)
             for saved, restored, completed in self.spans
         )
+
+
+def extra_metadata_of_layout_1(
+    storage: Storage, folder: str, key: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Time and extra metadata of the archived writes that have `key` there.
+
+    Raises TableError for a damaged file, which may have had others.
+    """
+    for file in storage.list_files(folder):
+        if not file.name.startswith(_LOG):
+            continue
+        where = storage.describe(file.path)
+        for block in parse_blocks(pa.py_buffer(storage.get(file.path))):
+            if isinstance(block, Damage):
+                raise TableError(f"{where}: at byte {block.offset}, {block.problem}")
+            # rows have every file of a write, which need not be decoded
+            if key.encode() not in block.content.to_pybytes():
+                continue
+            for row in decode_avro(block.content, block.header[Header.SCHEMA], where).to_pylist():
+                stated = [row[name]["extraMetadata"] for name in _COMMITS if row.get(name)]
+                done = row.get("actionState") in (None, "COMPLETED")
+                found = [dict(one) for one in stated if one and key in dict(one)]
+                if done and found:
+                    yield row["commitTime"], found[0]
 
 
 def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
