@@ -28,9 +28,10 @@ from serde_lab.inputs.parts import Manifest, OnProgress, Part, PartFolder, PartW
 class TpchTable:
     """One table: its columns in order.
 
-    `primary_key` is unique (partsupp's only from scale factor 0.01 on, where there are enough
-    suppliers to choose from). Its first column is an int64, so that new keys can be made by adding to it.
-    `rows_at_factor_1` is exact except for lineitem, whose orders have 1 to 7 lines.
+    `primary_key` is unique from scale factor `unique_from` on. Below it, partsupp repeats keys at some
+    factors: TPC-H's formula for the four suppliers of a part needs many to choose from. The key's first
+    column is an int64, so that new keys can be made by adding to it. `rows_at_factor_1` is exact except for
+    lineitem, whose orders have 1 to 7 lines.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TpchTable:
     primary_key: tuple[str, ...]
     rows_at_factor_1: int
     scales: bool = True
+    unique_from: float = 0.0
 
     def rows_at(self, scale_factor: float) -> int:
         """About how many rows the table has at `scale_factor`."""
@@ -45,12 +47,18 @@ class TpchTable:
 
 
 def _table(
-    name: str, prefix: str, columns: str, key: str, rows: int, scales: bool = True
+    name: str,
+    prefix: str,
+    columns: str,
+    key: str,
+    rows: int,
+    scales: bool = True,
+    unique_from: float = 0.0,
 ) -> TpchTable:
     def full(names: str) -> tuple[str, ...]:
         return tuple(f"{prefix}_{name}" for name in names.split())
 
-    return TpchTable(name, full(columns), full(key), rows, scales)
+    return TpchTable(name, full(columns), full(key), rows, scales, unique_from)
 
 
 TABLES: Mapping[str, TpchTable] = {
@@ -72,7 +80,7 @@ TABLES: Mapping[str, TpchTable] = {
         ),
         _table(
             "partsupp", "ps", "partkey suppkey availqty supplycost comment", "partkey suppkey",
-            800_000,
+            800_000, unique_from=0.03,
         ),
         _table(
             "orders", "o",

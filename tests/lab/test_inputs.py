@@ -494,6 +494,20 @@ def test_keys_of_tpch_that_are_not_unique_are_refused(cache: Path) -> None:
         prepare_inputs(scenario({**TPCH, "key": "o_custkey"}, BULK, UPSERT), cache)
 
 
+@pytest.mark.parametrize(("factor", "repeated"), [(0.001, 60), (0.015, 150), (0.01, 0)])
+def test_partsupp_repeats_keys_at_some_small_factors(
+    factor: float, repeated: int, tmp_path: Path
+) -> None:
+    """Its updates would change one of two rows, and its batches would have fewer keys than they say."""
+    one = scenario({**TPCH, "table": "partsupp", "scale_factor": factor}, BULK, UPSERT)
+    if not repeated:
+        prepare_inputs(one, tmp_path / "cache")
+        return
+    said = rf"not unique: {repeated} keys .* or set data\.scale_factor to 0\.03 or more"
+    with pytest.raises(DataError, match=said):
+        prepare_inputs(one, tmp_path / "cache")
+
+
 def test_every_supported_type_survives(tmp_path: Path) -> None:
     from decimal import Decimal
 

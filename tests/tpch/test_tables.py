@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from tpch.generator import TABLES, Generated, generate
 pytestmark = pytest.mark.slow
 
 FACTOR = 0.01
-"""Below it, partsupp repeats keys: TPC-H's formula for its suppliers needs some to choose from."""
+"""One of the small factors at which partsupp repeats no keys."""
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,21 @@ def test_columns_keys_and_sizes(name: str, made: Mapping[str, Generated]) -> Non
     # what makes event_ts necessary
     dates = [column for column in schema.names if column.endswith("date")]
     assert all(pa.types.is_date32(schema.field(column).type) for column in dates)
+
+
+def test_partsupp_repeats_no_key_from_a_factor_on() -> None:
+    """By the specification's formula for the suppliers of a part (section 4.2.3, PS_SUPPKEY)."""
+    numbers = np.arange(4)[:, None]
+
+    def repeats(suppliers: int) -> bool:
+        # a part's number divided by the number of suppliers; there are 20 parts a supplier
+        steps = suppliers // 4 + np.arange(21)
+        chosen = np.sort(numbers * steps % suppliers, axis=0)
+        return bool((np.diff(chosen, axis=0) == 0).any())
+
+    least = round(TABLES["partsupp"].unique_from * 10_000)
+    assert not any(map(repeats, range(least, 10 * least)))
+    assert [n for n in (100, 120, 150, 180, 200, 210) if repeats(n)] == [120, 150, 180, 210]
 
 
 def _count(folder: Path, what: str) -> int:

@@ -19,7 +19,7 @@ from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, Shares, UpdateStream
 from serde_lab.lab.inputs import user_files
 from serde_lab.records.operation import Operation
-from serde_lab.scenario.model import ParquetData, Scenario, TpchData
+from serde_lab.scenario.model import Data, ParquetData, Scenario, TpchData
 from serde_lab.scenario.sections import Batch, ShapesData
 from tpch import TABLES, RefreshStream, generate, generator_version
 
@@ -143,17 +143,20 @@ def _derived(
         pairs = len(named) - 1
         with _named(scenario):
             return numbers, RefreshStream(source, data.table, data.scale_factor, pairs, data.seed)
-    # TPC-H's specification guarantees unique primary keys, and so do made-up rows
-    primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
-    known = data.keyless or data.record_key == primary or isinstance(data, ShapesData)
+    table = TABLES[data.table] if isinstance(data, TpchData) else None
+    primary = table.primary_key if table else ()
+    known = data.keyless or _has_unique_keys(data)
     repeated = 0 if known else user_files.repeated_keys(source.files, data.record_key)
     if repeated:
+        hint = "name more columns"
+        if isinstance(data, ParquetData):
+            hint += ", or give each batch its own `path`"
+        elif table and data.record_key == primary:
+            hint += f", or set data.scale_factor to {table.unique_from:g} or more"
         raise DataError(
             f"data.key: {', '.join(data.record_key)} is not unique: {repeated:,} keys occur in "
             f"several of the {source.rows:,} rows, but batches can only be derived from unique keys",
-            "name more columns, or give each batch its own `path`"
-            if isinstance(data, ParquetData)
-            else "name more columns",
+            hint,
         )
     with _named(scenario):
         stream = UpdateStream(
@@ -169,6 +172,14 @@ def _derived(
             rows_per_piece=_rows_per_piece(data),
         )
     return numbers, stream
+
+
+def _has_unique_keys(data: Data) -> bool:
+    """Whether it is known, without a look at the rows, that no two have the same key."""
+    if isinstance(data, TpchData):
+        table = TABLES[data.table]
+        return data.record_key == table.primary_key and data.scale_factor >= table.unique_from
+    return isinstance(data, ShapesData)
 
 
 @contextmanager
