@@ -318,6 +318,12 @@ def check_creatable(config: TableConfig) -> None:
 
 def _check_key_generator(config: TableConfig) -> None:
     """Source: HoodieSparkKeyGeneratorFactory, and the checks in each key generator's constructor."""
+    for number, name in enumerate(config.partition_fields):
+        if name in config.partition_fields[:number]:
+            raise OptionError(
+                f"hoodie.datasource.write.partitionpath.field names {name} twice, and Apache Hudi cannot read"
+                " such a table"
+            )
     inferred = inferred_key_generator(config)
     rule = TimeRule.from_properties(config.extra) if config.time_fields else None
     if config.key_generator == "CUSTOM":

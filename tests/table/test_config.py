@@ -176,6 +176,10 @@ BY_TIME = TableConfig("t", ("id",), partition_fields=("p",), key_generator="TIME
         (TableConfig("t", ("id",), key_generator="HASHED"), "'HASHED' is not supported"),
         (BY_TIME, "timestamp.type is ''"),
         (TableConfig("t", ("id", "n"), key_generator="SIMPLE"), "SIMPLE does not fit 2 key"),
+        (
+            TableConfig("t", ("id",), partition_fields=("n", "m", "n"), key_generator="COMPLEX"),
+            "field names n twice, and Apache Hudi cannot read",
+        ),
     ],
 )
 def test_an_impossible_table_is_refused(local: Storage, config: TableConfig, message: str) -> None:
