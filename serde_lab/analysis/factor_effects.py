@@ -179,12 +179,12 @@ def combinations_of(arms: Iterable[Mapping[str, Any]]) -> dict[str, Combination]
         options = arm["options"] or {}
         if arm["kind"] != "strategy" or arm["seconds"] is None:
             continue
-        if not options.get("execution") or "rows_per_frame" not in options:
+        execution, rows = (options.get(key) for key in _OPTIONS)
+        if not execution or not isinstance(rows, int):
             return {}
-        rest = {k: v for k, v in options.items() if k not in (*_OPTIONS, "own")}
+        rest = {k: v for k, v in options.items() if k not in _OPTIONS}
         others.add(repr((sorted(rest.items()), arm.get("table") or {})))
-        execution, rows = (options[key] for key in _OPTIONS)
-        found[arm["arm"]] = Combination(arm["strategy"], str(execution), int(rows))
+        found[arm["arm"]] = Combination(str(arm["strategy"]), str(execution), rows)
     cells = sorted(set(found.values()))
     sizes = Counter((cell.representation, cell.execution) for cell in cells)
     if len(others) != 1 or len(cells) < len(found) or min(sizes.values()) < 2:

@@ -141,12 +141,11 @@ class SweepPoint:
 
     def arms(self, arms: Sequence[Arm]) -> tuple[Arm, ...]:
         """This point's versions of `arms`, with the names that they have here."""
-        names = {arm.name for arm in arms}
-        chosen = [arm for arm in self.scenario.arms if arm.name in names]
+        names = {arm.name for arm in arms if self._measures(arm)}
         return tuple(
             arm.model_copy(update={"name": self.arm_name(arm.name)})
-            for arm in chosen
-            if self._measures(arm)
+            for arm in self.scenario.arms
+            if arm.name in names
         )
 
     def _measures(self, arm: Arm) -> bool:
@@ -172,7 +171,9 @@ def points_of(scenario: Scenario, parse: Parse) -> tuple[SweepPoint, ...]:
         return tuple(_points_of_shapes(scenario, scenario.shapes, parse))
     if scenario.sweep is None:
         return (SweepPoint(scenario),)
-    content = {**scenario.to_json(), "sweep": None}
+    # a point is no sweep, where `up_to` would have no effect
+    arms = [{**arm, "up_to": None} for arm in scenario.to_json()["arm"]]
+    content = {**scenario.to_json(), "sweep": None, "arm": arms}
     key, also = scenario.sweep.key, scenario.sweep.also
     return tuple(
         SweepPoint(
@@ -220,15 +221,17 @@ def middle_of(content: Mapping[str, Any], key: str) -> Any:
 
 def sweep_problems(scenario: Scenario, parse: Parse) -> Iterator[Problem]:
     """Problems of `[sweep]` and `[shapes]`: keys, values, or a scenario that results from them."""
-    if scenario.sweep is None and scenario.shapes is None:
-        return
     if scenario.sweep is None:
-        section, found = "shapes", list(_shapes_problems(scenario))
+        limited = [arm.name for arm in scenario.arms if arm.up_to is not None]
+        found = [Problem(f"arm.{name}.up_to", "has no effect without [sweep]") for name in limited]
+        if scenario.shapes is not None:
+            found += _shapes_problems(scenario)
     else:
-        section, found = "sweep", list(_values_problems(scenario))
+        found = list(_values_problems(scenario))
     yield from found
-    if found:
+    if found or (scenario.sweep is None and scenario.shapes is None):
         return
+    section = "shapes" if scenario.sweep is None else "sweep"
     try:
         points = points_of(scenario, parse)
     except ScenarioError as exc:

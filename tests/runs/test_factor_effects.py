@@ -178,8 +178,10 @@ def test_one_round_gives_no_effects() -> None:
     assert factor_effects([], "seconds") is None
 
 
-def arm(cell: Combination, **changed: object) -> dict[str, object]:
-    options = {"execution": cell.execution, "rows_per_frame": cell.rows_per_frame, "own": {}}
+def arm(
+    cell: Combination, own: dict[str, object] | None = None, **changed: object
+) -> dict[str, object]:
+    options = {"execution": cell.execution, "rows_per_frame": cell.rows_per_frame, **(own or {})}
     name = f"{cell.representation}_{cell.execution}_{cell.rows_per_frame}"
     told = {"arm": name, "kind": "strategy", "strategy": cell.representation, "seconds": {}}
     return {**told, "options": options, **changed}
@@ -198,9 +200,15 @@ def test_a_factorial_is_recognised() -> None:
         [arm(cell) for cell in CELLS if cell.representation != "typed"],
         [*map(arm, CELLS), arm(CELLS[0], arm="again")],
         [arm(cell, table={"codec": cell.execution}) for cell in CELLS],
+        [arm(cell, own={"layout": cell.execution}) for cell in CELLS],
+        [arm(cell, own={"own": {"layout": cell.execution}}) for cell in CELLS],
+        [arm(cell, own={"rows_per_frame": [cell.rows_per_frame]}) for cell in CELLS],
         [],
     ],
-    ids=["one size", "one execution", "one in both", "twice", "other tables", "none"],
+    ids=[
+        *("one size", "one execution", "one in both", "twice", "other tables", "other options"),
+        *("other options in a table of their own", "frame sizes that are no numbers", "none"),
+    ],
 )
 def test_other_runs_are_no_factorial(arms: list[dict[str, object]]) -> None:
     assert combinations_of(arms) == {}

@@ -15,7 +15,8 @@ SERVICES = ("hoodie.compact.inline", "hoodie.clean.automatic", "hoodie.archive.a
 
 
 def test_each_size_has_its_number_of_batches_and_its_arms() -> None:
-    points = sweep_points(load_scenario("stream"))
+    stream = load_scenario("stream")
+    points = sweep_points(stream)
     found = {
         point.value: (len(point.scenario.commits), point.scenario.commits[-1].rows)
         for point in points
@@ -23,7 +24,7 @@ def test_each_size_has_its_number_of_batches_and_its_arms() -> None:
     assert found == {
         1000: (300, 1000), 10_000: (300, 10_000), 100_000: (30, 100_000), 1_000_000: (5, 1_000_000)
     }  # fmt: skip
-    arms = [{arm.name for arm in point.arms(point.scenario.arms)} for point in points]
+    arms = [{arm.name for arm in point.arms(stream.arms)} for point in points]
     assert [len(names) for names in arms] == [14, 14, 14, 7]
     assert not any("cow" in name for name in arms[-1])
     assert {"pickle", "hudi_spark", "hudi_spark_tuned"} <= {n.split("@")[0] for n in arms[-1]}

@@ -45,6 +45,7 @@ def test_without_a_sweep_there_is_one_point_with_the_arms_as_they_are() -> None:
          "2 values would be called '1e+06'"),
         (["sweep.key=data.scale_factor", "sweep.values=[1, 2]",
           "sweep.also={'data.scale_factor'=[3, 4]}"], "gives 'data.scale_factor' other values"),
+        (["arm.arrow.up_to=9"], "arm.arrow.up_to: has no effect without [sweep]"),
         (["sweep.key=gate.alpha", "sweep.values=[0.1, 0.2]"], "changes nothing that is measured"),
         (["sweep.key=table.buckets", "sweep.values=[1, 1.5]"], "expected a whole number"),
         (["data.key_range=third"], "a bulk_insert would store keys twice"),
