@@ -23,7 +23,7 @@ from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import FILE_NAME, OPERATION, RECORD_KEY, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
-from serde_lab.serde.registry import StrategyRecords, bind, strategy
+from serde_lab.serde.registry import StrategyRecords, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
@@ -97,8 +97,7 @@ class WritePlan:
     operation: Operation
     schema: RecordSchema
     keygen: KeyGenerator
-    strategy: str
-    serde_options: SerdeOptions
+    records: StrategyRecords
     storage: Storage
     table: TableConfig
     instant: str
@@ -141,8 +140,7 @@ class WritePlan:
 
     @property
     def merge_rules(self) -> MergeRules:
-        records = StrategyRecords(self.strategy, self.serde_options)
-        return replace(self.table.merge_rules, records=records)
+        return replace(self.table.merge_rules, records=self.records)
 
     def combiner(self) -> Combiner | None:
         """Combines two rows into one; None if merging picks one of them or the write does not merge."""
@@ -180,7 +178,7 @@ class WritePlan:
         return self.schema.data
 
     def bind(self) -> BoundSerde:
-        return bind(self.strategy, self.schema, self.serde_options)
+        return self.records.bind(self.schema)
 
 
 def make_plan(
@@ -225,8 +223,7 @@ def make_plan(
         operation=operation,
         schema=given or schema,
         keygen=key_generator(given or schema, options),
-        strategy=options.strategy,
-        serde_options=bound_options(options),
+        records=StrategyRecords(options.strategy, bound_options(options)),
         storage=table.storage,
         table=config,
         instant=instant.time,

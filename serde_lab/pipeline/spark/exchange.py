@@ -238,7 +238,7 @@ def _frames_at_once(plan: WritePlan, rows: int) -> int:
 
     Spark gathers a batch before it sends any of it, in vectors that double as they grow.
     """
-    per_frame = plan.serde_options.rows_per_frame
+    per_frame = plan.records.options.rows_per_frame
     return max(1, min(rows, _FEW_FRAMES)) if per_frame != 1 else rows
 
 
