@@ -329,7 +329,7 @@ class BoundSerde(ABC):
         if len(target) != len(source):
             raise ValueError(f"{len(target)} targets for {len(source)} frames")
         begun = pc.binary_slice(source.frame, 0, 1).fill_null(b"")
-        foreign = pc.not_equal(begun, pa.scalar(type(self).mark))
+        foreign = pc.not_equal(begun, pa.scalar(self.mark))
         if pc.any(foreign).as_py():
             number = pc.index(foreign, True).as_py()
             name = repr(self).partition("(")[0]
@@ -340,7 +340,7 @@ class BoundSerde(ABC):
 
     def sniff(self, frame: bytes) -> bool:
         """Whether `frame` begins with this strategy's mark; nothing is decoded."""
-        return frame[:1] == type(self).mark
+        return frame[:1] == self.mark
 
 
 _OVERRIDDEN_BY = {

@@ -8,7 +8,7 @@ row and are not timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -112,17 +112,6 @@ class TimedSerde(BoundSerde):
     def decode(self, frames: pa.BinaryArray) -> Records:
         return self._of(self.bound.decode(frames))
 
-    def rewrite(
-        self,
-        records: Records,
-        renames: Mapping[str, str] | None = None,
-        defaults: Mapping[str, object] | None = None,
-    ) -> Records:
-        return self._of(self.bound.rewrite(untimed(records), renames, defaults))
-
-    def join(self, left: Records, right: Records) -> Records:
-        return self._of(self.bound.join(untimed(left), untimed(right)))
-
     def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
         return self._of(self.bound.project(projection, [untimed(one) for one in sides]))
 
@@ -140,9 +129,6 @@ class TimedSerde(BoundSerde):
 
     def copy(self, source: Frames, target: npt.NDArray[np.int32]) -> Frames:
         return self.bound.copy(source, target)
-
-    def sniff(self, frame: bytes) -> bool:
-        return self.bound.sniff(frame)
 
     def _of(self, records: Records) -> Records:
         if self.timeline.open_phase in INDEX_VERBS:
