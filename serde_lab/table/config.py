@@ -19,7 +19,8 @@ from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
 from serde_lab.serde.registry import StrategyRecords
-from serde_lab.table.index.index_kind import BUCKET, COVERS_LOGS, SIMPLE_ENGINE, IndexKind
+from serde_lab.table.index.index_kind import BUCKET, COVERS_LOGS, IndexKind
+from serde_lab.table.properties import fields_of
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 
@@ -46,7 +47,7 @@ _OF_SLASHES = "SlashEncodedDayPartitionValueExtractor"
 
 
 @dataclass(frozen=True, slots=True)
-class TableConfig:
+class TableConfig(IndexKind):
     """What is fixed when a table is created. `extra` holds the properties that have no field here."""
 
     name: str
@@ -80,19 +81,6 @@ class TableConfig:
     partition_kinds: tuple[PartitionKind, ...] = ()
     """For CUSTOM: the kind of each partition field."""
     database: str = ""
-    index_type: str = ""
-    """One of INDEX_TYPES; "" in a table without keys, and if the table does not state it. A bucket count
-    implies BUCKET."""
-    index_global: bool = True
-    """For INMEMORY and FLINK_STATE: whether keys are unique in the whole table; other types imply it."""
-    bucket_count: int | None = None
-    """Buckets per partition of the bucket index (with consistent hashing, at first); None without one."""
-    bucket_engine: str = SIMPLE_ENGINE
-    """SIMPLE or CONSISTENT_HASHING."""
-    bucket_expressions: str = ""
-    """`pattern,buckets;...`: partitions with another number of buckets; only for the simple engine."""
-    bucket_fields: tuple[str, ...] = ()
-    """The record key fields that the bucket hash uses; () means all of them."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,21 +129,6 @@ class TableConfig:
         return not self.record_key_fields
 
     @property
-    def index(self) -> IndexKind:
-        return IndexKind(
-            self.index_type,
-            self.index_global,
-            self.bucket_count,
-            self.bucket_engine,
-            self.bucket_expressions,
-        )
-
-    @property
-    def index_is_global(self) -> bool:
-        """Whether a record key is unique in the whole table, not only in its partition."""
-        return self.index.is_global
-
-    @property
     def keys_are_where_base_files_say(self) -> bool:
         """Whether a key belongs to the file group whose base file has it, even if a log deletes it there.
 
@@ -165,10 +138,6 @@ class TableConfig:
         """
         leaves = self.index_is_global and bool(self.partition_fields)
         return self.index_type not in COVERS_LOGS and not leaves
-
-    def buckets_of(self, partition_path: str) -> int | None:
-        """The bucket count of a partition; None unless the index is the simple bucket index."""
-        return self.index.buckets_of(partition_path)
 
     @property
     def time_rule(self) -> TimeRule | None:
@@ -276,11 +245,6 @@ def inferred_key_generator(config: TableConfig) -> str:
     return "SIMPLE" if single else "COMPLEX"
 
 
-def fields_of(text: str) -> tuple[str, ...]:
-    """The names in a comma-separated property."""
-    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
-
-
 def check_creatable(config: TableConfig) -> None:
     """Raises OptionError, naming the option, for a table that cannot be created."""
     if not re.fullmatch(r"[A-Za-z0-9_]+", config.name):
@@ -304,7 +268,7 @@ def check_creatable(config: TableConfig) -> None:
             f"key generator {config.key_generator!r} is not supported; known are "
             f"{', '.join(KEY_GENERATOR_CLASSES)}"
         )
-    config.index.check()
+    config.check_index()
     if config.bucket_expressions and not config.partition_fields:
         raise OptionError(
             "hoodie.bucket.index.partition.expressions is set, but the table has no partition fields"

@@ -32,10 +32,9 @@ from serde_lab.table.config import (
     VERSIONS_READ,
     TableConfig,
     TableType,
-    fields_of,
 )
-from serde_lab.table.index.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fields
-from serde_lab.table.properties import table_checksum
+from serde_lab.table.index.index_kind import INDEX_KEYS, index_fields
+from serde_lab.table.properties import fields_of, table_checksum
 
 STRATEGY_ID = "hoodie.record.merge.strategy.id"
 LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
@@ -63,7 +62,7 @@ def to_properties(config: TableConfig) -> dict[str, str]:
         own |= _properties_of_version_6(config)
     else:
         own |= _properties_of_version_9(config)
-    own = {**own, **config.index.to_properties(config.bucket_fields), **config.extra}
+    own = {**own, **config.index_properties(), **config.extra}
     own.pop(CHECKSUM, None)
     # the last line: a file whose end was cut off lacks it
     return {**own, CHECKSUM: str(table_checksum(config.name, config.database))}
@@ -175,7 +174,6 @@ def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
         key_generator=key_generator_of(properties),
         database=properties.get("hoodie.database.name", ""),
         **index_fields(properties, where),
-        bucket_fields=fields_of(properties.get(BUCKET_FIELDS, "")),
         extra={k: v for k, v in {**_DEFAULTS, **properties}.items() if k not in _OWN_KEYS},
     )
 

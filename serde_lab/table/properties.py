@@ -94,3 +94,8 @@ def _escape(text: str, special: str) -> str:
             units = char.encode("utf-16-be")
             escaped += [f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2)]
     return "".join(escaped)
+
+
+def fields_of(text: str) -> tuple[str, ...]:
+    """The names in a comma-separated property."""
+    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)

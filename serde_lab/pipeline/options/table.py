@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from serde_lab.errors import OptionError
@@ -13,15 +13,12 @@ from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.records import partition_time
 from serde_lab.table.config import KEY_GENERATOR_CLASSES, TableConfig, check_creatable
 from serde_lab.table.config_properties import split_kinds
-from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
+from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES, IndexKind
 
 _OPERATION = "hoodie.datasource.write.operation"
 # operations that do not look up keys, so they need no record key
 _APPENDING = ("insert", "bulk_insert")
-INDEX_FIELDS = (
-    *("index_type", "index_global", "bucket_count", "bucket_fields"),
-    *("bucket_engine", "bucket_expressions"),
-)
+INDEX_FIELDS = tuple(field.name for field in fields(IndexKind))
 """The fields of TableConfig about the index. Hudi stores them nowhere; only the lab's tables state them."""
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 ORDERING, OLDER_ORDERING = (
@@ -130,7 +127,7 @@ def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, s
                 "hoodie.bucket.index.num.buckets is missing, and Hudi does not store it in the table"
             )
         stored = replace(stored, **index)
-        stored.index.check()
+        stored.check_index()
     if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
         kinds = given.pop("partition_kinds", ())
         if not kinds:

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.records.conversion import java_trim
+from serde_lab.table.properties import fields_of
 from serde_lab.table.storage.storage import Storage
 
 CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
@@ -195,20 +196,27 @@ COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
 """Indexes that cover the keys in logs, so inserts may join a file group through its log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexKind:
-    """One index, by TableConfig's fields. `index_type` is "" if the table does not state it: it is another
-    writer's, or has no keys."""
+    """The index of a table; a TableConfig is one, with the rest of a table's configuration."""
 
     index_type: str = ""
+    """One of INDEX_TYPES; "" in a table without keys, and if the table does not state it: it is another
+    writer's. A bucket count implies BUCKET."""
     index_global: bool = True
+    """For INMEMORY and FLINK_STATE: whether keys are unique in the whole table; other types imply it."""
     bucket_count: int | None = None
+    """Buckets per partition of the bucket index (with consistent hashing, at first); None without one."""
     bucket_engine: str = SIMPLE_ENGINE
+    """SIMPLE or CONSISTENT_HASHING."""
     bucket_expressions: str = ""
+    """`pattern,buckets;...`: partitions with another number of buckets; only for the simple engine."""
+    bucket_fields: tuple[str, ...] = ()
+    """The record key fields that the bucket hash uses; () means all of them."""
 
     @property
-    def is_global(self) -> bool:
-        """Whether a key is unique in the whole table, not only in its partition."""
+    def index_is_global(self) -> bool:
+        """Whether a record key is unique in the whole table, not only in its partition."""
         return self.index_type.startswith("GLOBAL_") or (
             self.index_type in _EITHER and self.index_global
         )
@@ -221,7 +229,7 @@ class IndexKind:
             return self.bucket_count
         return _rule(self.bucket_expressions, self.bucket_count).buckets_of(partition_path)
 
-    def check(self) -> None:
+    def check_index(self) -> None:
         """Raises OptionError, with Hudi's name of the option, for settings that do not fit together."""
         if self.index_type and self.index_type not in INDEX_TYPES:
             raise OptionError(
@@ -260,14 +268,14 @@ class IndexKind:
                 f" {self.index_type or 'not set'}; only BUCKET has engines"
             )
 
-    def to_properties(self, bucket_fields: tuple[str, ...]) -> dict[str, str]:
+    def index_properties(self) -> dict[str, str]:
         """The properties that state the index; defaults are left out."""
         stated: dict[str, str] = {}
         if self.index_type:
             stated[INDEX_TYPE] = self.index_type
         if self.bucket_count is not None:
             stated[BUCKETS] = str(self.bucket_count)
-            stated[BUCKET_FIELDS] = ",".join(bucket_fields)
+            stated[BUCKET_FIELDS] = ",".join(self.bucket_fields)
         if self.bucket_engine != SIMPLE_ENGINE:
             stated[BUCKET_ENGINE] = self.bucket_engine
         if self.bucket_expressions:
@@ -283,14 +291,15 @@ def index_fields(properties: Mapping[str, str], where: str) -> dict[str, Any]:
     if buckets and not is_number(buckets):
         raise TableError(f"{where}: {BUCKETS} is {buckets!r}; it must be a whole number")
     kind = IndexKind(
-        properties.get(INDEX_TYPE, "") or (BUCKET if buckets else ""),
-        properties.get(INDEX_GLOBAL, "true") == "true",
-        int(buckets) if buckets else None,
-        properties.get(BUCKET_ENGINE, SIMPLE_ENGINE),
-        properties.get(BUCKET_EXPRESSIONS, ""),
+        index_type=properties.get(INDEX_TYPE, "") or (BUCKET if buckets else ""),
+        index_global=properties.get(INDEX_GLOBAL, "true") == "true",
+        bucket_count=int(buckets) if buckets else None,
+        bucket_engine=properties.get(BUCKET_ENGINE, SIMPLE_ENGINE),
+        bucket_expressions=properties.get(BUCKET_EXPRESSIONS, ""),
+        bucket_fields=fields_of(properties.get(BUCKET_FIELDS, "")),
     )
     try:
-        kind.check()
+        kind.check_index()
     except OptionError as exc:
         raise TableError(f"{where}: {exc.message}") from exc
     return asdict(kind)

@@ -29,7 +29,6 @@ from serde_lab.table.index.consistent_hashing import (
     metadata_path,
 )
 from serde_lab.table.index.index_kind import (
-    BUCKET,
     CONSISTENT_HASHING,
     IndexKind,
     load_hashing_config,
@@ -52,7 +51,7 @@ def check_buckets(
     """
     config = table.config
     check_stored_rules(table, bucket_count, expressions)
-    index = IndexKind(BUCKET, bucket_count=bucket_count, bucket_expressions=expressions)
+    index = IndexKind(bucket_count=bucket_count, bucket_expressions=expressions)
     seen: set[tuple[str, int]] = set()
     slices = table.view().latest_file_slices()
     for found in slices:
