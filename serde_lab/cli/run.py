@@ -318,12 +318,7 @@ def _print_plan(
     scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
 ) -> None:
     from serde_lab.lab.estimates import check_disk, estimate_run
-    from serde_lab.lab.plan import (
-        check_scenario,
-        diagrams,
-        in_words_of_scenarios,
-        visits,
-    )
+    from serde_lab.lab.plan import check_scenario, diagrams, in_words_of_scenarios, visits
     from serde_lab.lab.run_points import check_data
     from serde_lab.lab.runner import chosen_arms, chosen_points
     from serde_lab.scenario.sweep import tables_of

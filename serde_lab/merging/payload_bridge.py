@@ -32,13 +32,7 @@ from serde_lab.merging.merger import (
     named_class,
 )
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.schema import (
-    DELETE,
-    IS_DELETED,
-    META_NAMES,
-    is_list,
-    values_at,
-)
+from serde_lab.records.schema import DELETE, IS_DELETED, META_NAMES, is_list, values_at
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]

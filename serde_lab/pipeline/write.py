@@ -47,11 +47,7 @@ from serde_lab.records.schema import META_NAMES, RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
-from serde_lab.table.index.key_places import (
-    check_buckets,
-    check_no_other_index,
-    check_stored_rules,
-)
+from serde_lab.table.index.key_places import check_buckets, check_no_other_index, check_stored_rules
 from serde_lab.table.portability import warn_of_columns, warn_of_kind, warn_of_null_elements
 from serde_lab.table.services.replacing import (
     Replaced,

@@ -42,13 +42,7 @@ from serde_lab.table.timeline.commit_metadata import (
     json_object,
 )
 from serde_lab.table.timeline.lsm_timeline import LsmTimeline, Undone
-from serde_lab.table.timeline.timeline import (
-    WRITE_ACTIONS,
-    Instant,
-    Timeline,
-    latest,
-    were_removed,
-)
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline, latest, were_removed
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",

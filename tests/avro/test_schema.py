@@ -8,12 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from serde_lab.avro.schema import (
-    arrow_to_avro,
-    avro_to_arrow,
-    decimal_bytes,
-    with_avro_names,
-)
+from serde_lab.avro.schema import arrow_to_avro, avro_to_arrow, decimal_bytes, with_avro_names
 from serde_lab.avro.tree import fit, parse
 from serde_lab.errors import SchemaError
 

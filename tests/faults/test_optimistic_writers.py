@@ -24,12 +24,7 @@ import pytest
 from serde_lab.errors import ConcurrentWrite, OptionError, WriteConflict
 from serde_lab.pipeline.commit.conflicts import ConflictRules
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.pipeline.commit.table_services import (
-    archive_now,
-    clean_now,
-    compact,
-    roll_back_now,
-)
+from serde_lab.pipeline.commit.table_services import archive_now, clean_now, compact, roll_back_now
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan

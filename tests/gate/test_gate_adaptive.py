@@ -11,12 +11,7 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.decision import GateResult, Policy
 from serde_lab.gate.gating import gate_ab, gate_sides, look, run_adaptively
-from serde_lab.gate.statistics import (
-    DEFAULT_LOOKS,
-    AlphaSpending,
-    smallest_paired_p,
-    wilson,
-)
+from serde_lab.gate.statistics import DEFAULT_LOOKS, AlphaSpending, smallest_paired_p, wilson
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 

@@ -12,14 +12,7 @@ import pytest
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, ScenarioError
 from serde_lab.gate.decision import Policy
-from serde_lab.gate.pool import (
-    Pool,
-    PoolRound,
-    read_pool,
-    record_pool,
-    recorded_so_far,
-    write_pool,
-)
+from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, recorded_so_far, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
 from serde_lab.gate.statistics import AB_LOOKS, AlphaSpending, wilson
 from serde_lab.lab.cells import bench, slowdown

@@ -22,11 +22,7 @@ from serde_lab.lab.cells.hand_over import (
     even_shares,
 )
 from serde_lab.measure.timeline import Clock, TaskTimeline
-from serde_lab.pipeline.exchange.in_process import (
-    Exchange,
-    InProcessExchange,
-    parquet_partitions,
-)
+from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.files.log_block import BlockType, Damage, LogBlock, parse_blocks

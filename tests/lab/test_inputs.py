@@ -19,12 +19,7 @@ from serde_lab.errors import DataError, LabError, SchemaError, UsageError
 from serde_lab.inputs.parts import MANIFEST, Part, checksum, write_parts
 from serde_lab.lab.inputs import batches
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
-from serde_lab.lab.inputs.user_files import (
-    check_sources,
-    different_keys,
-    find_files,
-    repeated_keys,
-)
+from serde_lab.lab.inputs.user_files import check_sources, different_keys, find_files, repeated_keys
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.model import ParquetData, Scenario
 from tests.lab.small_scenario import content, source, toml

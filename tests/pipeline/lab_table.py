@@ -15,11 +15,7 @@ import pyarrow.parquet as pq
 from serde_lab.lab.lab_reader import LabReader
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import compact
-from serde_lab.pipeline.exchange.in_process import (
-    Exchange,
-    InProcessExchange,
-    parquet_partitions,
-)
+from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite

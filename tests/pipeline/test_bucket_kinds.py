@@ -26,16 +26,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.validation import validate_table
-from tests.pipeline.lab_table import (
-    FIRST,
-    GONE,
-    MOR,
-    PARTITIONED,
-    SECOND,
-    LabTable,
-    Rows,
-    table_of,
-)
+from tests.pipeline.lab_table import FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, Rows, table_of
 from tests.table.made_up_tables import Row, hudi_rs_rows, our_rows
 
 RULES = {"hoodie.bucket.index.partition.expressions": "p 0,7;p 1,2"}

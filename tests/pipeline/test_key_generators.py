@@ -11,13 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from serde_lab.errors import (
-    DataError,
-    OptionError,
-    PortabilityWarning,
-    SchemaError,
-    TableError,
-)
+from serde_lab.errors import DataError, OptionError, PortabilityWarning, SchemaError, TableError
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.records import keys
 from serde_lab.records.conversion import java_text

@@ -10,10 +10,7 @@ import pytest
 
 from serde_lab.errors import DataError, LabError, StorageError
 from serde_lab.pipeline.commit.coordinator import Coordinator
-from serde_lab.pipeline.commit.table_services import (
-    compact,
-    deltacommits_to_compact,
-)
+from serde_lab.pipeline.commit.table_services import compact, deltacommits_to_compact
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.timeline.commit_metadata import WriteStat
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of

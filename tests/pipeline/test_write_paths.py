@@ -13,13 +13,7 @@ import pytest
 
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import Severity, validate_table
-from tests.pipeline.write_paths import (
-    Cell,
-    Course,
-    all_cells,
-    pairs,
-    pairwise_cells,
-)
+from tests.pipeline.write_paths import Cell, Course, all_cells, pairs, pairwise_cells
 
 pytestmark = pytest.mark.slow
 

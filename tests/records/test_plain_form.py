@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import first_difference, from_plain, reinterpret, to_plain
 from serde_lab.records.schema import plain_type
-from serde_lab.serde.conformance.cases import (
-    awkward_case,
-    cases,
-    copied,
-    with_garbage_under_nulls,
-)
+from serde_lab.serde.conformance.cases import awkward_case, cases, copied, with_garbage_under_nulls
 from serde_lab.serde.conformance.values import KINDS
 
 

@@ -27,13 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from serde_lab.records.schema import (
-    DELETE,
-    IS_INDEX_RECORD,
-    OPERATION,
-    RECORD_KEY,
-    RecordSchema,
-)
+from serde_lab.records.schema import DELETE, IS_INDEX_RECORD, OPERATION, RECORD_KEY, RecordSchema
 from serde_lab.serde.arrow.records import ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import (
     Bounds,

@@ -6,12 +6,7 @@ import pytest
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.identity import asked, asked_of, data_hash
-from serde_lab.scenario.loading import (
-    list_scenarios,
-    load_scenario,
-    parse_scenario,
-    sweep_points,
-)
+from serde_lab.scenario.loading import list_scenarios, load_scenario, parse_scenario, sweep_points
 from serde_lab.scenario.model import TpchData
 
 

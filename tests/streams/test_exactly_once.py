@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.errors import LabError, OptionError, TableError
-from serde_lab.streams.options import (
-    OPERATION,
-    StreamOptions,
-    known_options,
-    parse_stream_options,
-)
+from serde_lab.streams.options import OPERATION, StreamOptions, known_options, parse_stream_options
 from serde_lab.streams.stream_writer import MicroBatch, is_stored
 from serde_lab.table.timeline.checkpoints import Checkpoint
 

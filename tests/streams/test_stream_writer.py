@@ -31,12 +31,7 @@ from tests.faults.small_table import (
     upsert,
 )
 from tests.pipeline.lab_table import STRATEGIES
-from tests.streams.small_stream import (
-    NO_SERVICES,
-    SmallStream,
-    metadata_of_commits,
-    stated_batches,
-)
+from tests.streams.small_stream import NO_SERVICES, SmallStream, metadata_of_commits, stated_batches
 
 FIRST: Sequence[Row] = [("p", "a", 1, "first"), ("p", "b", 1, "first"), ("q", "c", 1, "first")]
 SECOND: Sequence[Row] = [("p", "a", 2, "second"), ("q", "d", 2, "second")]

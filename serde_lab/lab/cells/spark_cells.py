@@ -59,13 +59,7 @@ from serde_lab.pipeline.spark.shuffle import RESULTS
 from serde_lab.pipeline.spark.tables import exchange_for
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam, SparkTask
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import (
-    FORMAT_CONTROLS,
-    PLAIN_CONTROLS,
-    READ_CONTROLS,
-    WORK_FLOOR,
-    Arm,
-)
+from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, READ_CONTROLS, WORK_FLOOR, Arm
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant, epoch_ns
 

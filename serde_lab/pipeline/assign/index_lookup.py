@@ -23,12 +23,7 @@ from serde_lab.records.schema import FILE_ID, RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.index.assigner_state import AssignerState
-from serde_lab.table.index.bloom_lookup import (
-    BloomLookup,
-    FooterCache,
-    bloom_files,
-    stored_twice,
-)
+from serde_lab.table.index.bloom_lookup import BloomLookup, FooterCache, bloom_files, stored_twice
 
 # a base file never changes, so a worker reads its footer once for all its tasks
 _FOOTERS = FooterCache()

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from serde_lab.analysis.drift import (
-    CALIBRATION_LIMIT,
-    MOST_OF_OTHERS,
-    disturbed_cells,
-    other_work,
-)
+from serde_lab.analysis.drift import CALIBRATION_LIMIT, MOST_OF_OTHERS, disturbed_cells, other_work
 from serde_lab.analysis.ratios import CHANCE
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation

@@ -19,14 +19,7 @@ from serde_lab.scenario.model import (
     TableSection,
     TpchData,
 )
-from serde_lab.scenario.problems import (
-    Problem,
-    a,
-    comma_separated,
-    keys_of,
-    repeated,
-    suggestion,
-)
+from serde_lab.scenario.problems import Problem, a, comma_separated, keys_of, repeated, suggestion
 from serde_lab.scenario.sections import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 

@@ -32,13 +32,7 @@ import pyarrow as pa
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain_batch
-from serde_lab.records.schema import (
-    ENVELOPE,
-    RECORD_KEY,
-    RecordSchema,
-    check_supported,
-    plain_type,
-)
+from serde_lab.records.schema import ENVELOPE, RECORD_KEY, RecordSchema, check_supported, plain_type
 from serde_lab.serde.framing import rows_present, without_collector
 from serde_lab.serde.interface import (
     Bounds,

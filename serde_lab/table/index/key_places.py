@@ -28,11 +28,7 @@ from serde_lab.table.index.consistent_hashing import (
     load_hashing_metadata,
     metadata_path,
 )
-from serde_lab.table.index.index_kind import (
-    CONSISTENT_HASHING,
-    IndexKind,
-    load_hashing_config,
-)
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING, IndexKind, load_hashing_config
 from serde_lab.table.table import HoodieTable
 
 _OF_BUCKETS = re.compile(r"000\d{5}-")

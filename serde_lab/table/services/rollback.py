@@ -24,11 +24,7 @@ import pyarrow as pa
 
 from serde_lab.avro.codec import hudi_schema, read_single, write_single
 from serde_lab.errors import ConcurrentWrite, TableError
-from serde_lab.table.files.file_system_view import (
-    TableFiles,
-    late_completions,
-    list_table_files,
-)
+from serde_lab.table.files.file_system_view import TableFiles, late_completions, list_table_files
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
 from serde_lab.table.index.consistent_hashing import delete_index_files
 from serde_lab.table.services.cleaning import Cleaned, finish_pending_cleans
@@ -48,11 +44,7 @@ from serde_lab.table.timeline.checkpoints import (
     remove_late_manifests,
     remove_unnamed,
 )
-from serde_lab.table.timeline.timeline import (
-    Instant,
-    Timeline,
-    latest,
-)
+from serde_lab.table.timeline.timeline import Instant, Timeline, latest
 
 ROLLBACK = "rollback"
 _SCHEDULED = frozenset({"compaction", "logcompaction"})

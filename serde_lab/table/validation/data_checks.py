@@ -20,12 +20,7 @@ from serde_lab.records.schema import (
     values_at,
 )
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import (
-    BLOOM_KEY,
-    BLOOM_TYPE_KEY,
-    BaseFileReader,
-    data_schema,
-)
+from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader, data_schema
 from serde_lab.table.files.delete_block import decode_deletes
 from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
 from serde_lab.table.files.key_footer import BloomFilter
