@@ -244,21 +244,17 @@ def checked(merger: RecordMerger, newer: Rows, merged: Merged, key: Sequence[str
         raise SchemaError(
             f"{named} was given {type(newer).__name__} and gave {type(rows).__name__}"
         )
-    if isinstance(newer, pa.RecordBatch):
-        if len(rows) != len(newer) or rows.schema != newer.schema:
-            raise SchemaError(
-                f"{named} was given {len(newer)} pairs of {', '.join(newer.schema.names)} and gave"
-                f" {len(rows)} rows of {', '.join(rows.schema.names)}"
-            )
-    elif len(rows) != len(newer) or rows.schema.data != newer.schema.data:
+    is_batch = isinstance(newer, pa.RecordBatch)
+    wanted, given = (one.schema if is_batch else one.schema.data for one in (newer, rows))
+    if len(rows) != len(newer) or given != wanted:
+        of, gave = ("", " rows") if is_batch else ("records of ", "")
         raise SchemaError(
-            f"{named} was given {len(newer)} pairs of records of"
-            f" {', '.join(newer.schema.data.names)} and gave {len(rows)} of"
-            f" {', '.join(rows.schema.data.names)}"
+            f"{named} was given {len(newer)} pairs of {of}{', '.join(wanted.names)} and gave"
+            f" {len(rows)}{gave} of {', '.join(given.names)}"
         )
     for what, mask in (("deleted", merged.deleted), ("older_kept", merged.older_kept)):
         _check_mask(named, what, mask, len(newer))
-    if isinstance(newer, pa.RecordBatch):
+    if is_batch:
         for field in (RECORD_KEY, *key):
             if column_of(field) in newer.schema.names:
                 asked, found = values_at(newer, field), values_at(rows, field)

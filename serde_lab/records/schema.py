@@ -148,7 +148,7 @@ POSITION, SALT = "_serde_lab_position", "_serde_lab_salt"
 
 _RESERVED = frozenset(
     [
-        *(*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"),
+        *(*META_NAMES, *ENVELOPE.names),
         # the last is Spark's own, for the number of a row in its file
         *(POSITION, SALT, "_tmp_metadata_row_index"),
     ]
@@ -184,6 +184,10 @@ EXAMPLES: Mapping[str, pa.DataType] = {
     "struct": pa.struct([pa.field("a", pa.int64())]),
 }
 """One type of each kind that a table supports, by a readable name."""
+_PRIMITIVES = frozenset(
+    EXAMPLES[kind]
+    for kind in ("bool", "int8", "int16", "int32", "int64", "float", "double", "date")
+)
 
 
 def is_string(t: pa.DataType) -> bool:
@@ -281,20 +285,6 @@ def _problem(t: pa.DataType) -> str | None:
     if pat.is_dictionary(t):
         return f"cast it to {t.value_type}"
     return ""
-
-
-_PRIMITIVES = frozenset(
-    [
-        pa.bool_(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.date32(),
-    ]
-)
 
 
 @lru_cache(maxsize=4096)
