@@ -6,7 +6,7 @@ statistics takes less work. `report/run/ways_of_upserting.py` compares the facts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,7 +125,11 @@ def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
 def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
     with file:
         metadata = file.metadata
-        facts.codecs |= set(_codecs(metadata))
+        groups = [
+            [metadata.row_group(number).column(i) for i in range(metadata.num_columns)]
+            for number in range(metadata.num_row_groups)
+        ]
+        facts.codecs |= {column.compression.lower() for group in groups for column in group}
         names = {metadata.schema.column(i).name for i in range(metadata.num_columns)}
         facts.without_meta += not set(META_NAMES) <= names
         if not footer:
@@ -139,9 +143,8 @@ def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
             facts.wrong_keys += not _tells_keys(
                 file, {k.decode(): v.decode() for k, v in keys.items()}
             )
-        facts.row_groups += metadata.num_row_groups
-        for number in range(metadata.num_row_groups):
-            columns = [metadata.row_group(number).column(i) for i in range(metadata.num_columns)]
+        facts.row_groups += len(groups)
+        for columns in groups:
             seen = sum(column.is_stats_set for column in columns)
             facts.statistics.add(f"{seen} of {len(columns)}")
             facts.without_statistics += any(_lacks_statistics(file, column) for column in columns)
@@ -179,12 +182,6 @@ def _lacks_statistics(file: pq.ParquetFile, column: pq.ColumnChunkMetaData) -> b
     return not columns_with_nan(file.read(columns=[whole]))
 
 
-def _codecs(metadata: pq.FileMetaData) -> Iterator[str]:
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        yield from (group.column(i).compression.lower() for i in range(group.num_columns))
-
-
 def _add_blocks(facts: FileFacts, path: Path) -> None:
     with pa.memory_map(str(path)) as mapped:
         for block in parse_blocks(mapped.read_buffer()):
@@ -210,9 +207,7 @@ def files_alike(folder: Path, wanted: WantedFiles) -> Check:
         facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
     except (TableError, pa.ArrowException, OSError) as exc:
         return Check(FILES_ALIKE, False, f"its files cannot be read: {exc}")
-    problems = list(_problems(facts, wanted))
-    detail = "; ".join([*problems, facts.words])
-    return Check(FILES_ALIKE, not problems, detail, facts=facts.to_compare)
+    return _check(facts, [*_problems(facts, wanted)])
 
 
 def plain_files_alike(files: Iterable[Path], codec: str) -> Check:
@@ -225,7 +220,10 @@ def plain_files_alike(files: Iterable[Path], codec: str) -> Check:
             _add_parquet(facts, pq.ParquetFile(file), footer=True)
     except (pa.ArrowException, OSError) as exc:
         return Check(FILES_ALIKE, False, f"its files cannot be read: {exc}")
-    problems = [*_codec_problems(facts, codec), *_statistics_problems(facts)]
+    return _check(facts, [*_codec_problems(facts, codec), *_statistics_problems(facts)])
+
+
+def _check(facts: FileFacts, problems: list[str]) -> Check:
     detail = "; ".join([*problems, facts.words])
     return Check(FILES_ALIKE, not problems, detail, facts=facts.to_compare)
 
