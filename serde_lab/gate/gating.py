@@ -193,15 +193,12 @@ def _second_opinion(found: GateFinding, again: GateFinding | None) -> GateFindin
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The state of an A/B measurement after some rounds: `go_on` names the arms to measure further.
-
-    `until` is the number of rounds of the next look; `reasons` says for each open arm why it continues.
-    """
+    """The state of an A/B measurement after some rounds: `go_on` names the arms to measure further, and
+    `reasons` says why."""
 
     rounds: int
     result: GateResult
     go_on: tuple[str, ...]
-    until: int
     reasons: tuple[str, ...]
 
 
@@ -214,10 +211,8 @@ MeasureUntil = Callable[[int, tuple[str, ...]], None]
 
 def look(rounds: int, result: GateResult, plan: AlphaSpending, policy: Policy) -> Look:
     """Which arms continue after a look at `rounds` rounds."""
-    later = [n for n in plan.looks if n > rounds]
-    until = later[0] if later else rounds
     open_arms: dict[str, str] = {}
-    if later:
+    if rounds < plan.looks[-1]:
         for finding in result.findings:
             reason = _may_be_decided(finding, plan, policy)
             if finding.row is not None and reason:
@@ -226,7 +221,6 @@ def look(rounds: int, result: GateResult, plan: AlphaSpending, policy: Policy) -
         rounds=rounds,
         result=result,
         go_on=tuple(open_arms),
-        until=until,
         reasons=tuple(f"{arm}: {reason}" for arm, reason in open_arms.items()),
     )
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 from scipy import stats
@@ -203,7 +204,7 @@ def _judge(
     again = cells(_plain_again)
     after = _side("after", again)
     if slowed:
-        after = _side("after", {**again, _ARM: _column(pool, places, lambda one: one.slowed)})
+        after = _side("after", {**again, _ARM: _column(pool, places, _slowed)})
     control: Side | None = None
     if pool.rounds and all(one.control is not None for one in pool.rounds):
         control = _side("control", cells(lambda one: one.control or 0.0))
@@ -224,14 +225,7 @@ def _judge(
 
 _Values = Mapping[str, list[float]]
 _Cell = Callable[[PoolRound], float]
-
-
-def _plain(one: PoolRound) -> float:
-    return one.plain
-
-
-def _plain_again(one: PoolRound) -> float:
-    return one.plain_again
+_plain, _plain_again, _slowed = map(attrgetter, ("plain", "plain_again", "slowed"))
 
 
 def _column(pool: Pool, places: Sequence[int], cell: _Cell) -> _Values:
