@@ -7,8 +7,8 @@ plain types (`serde_lab.records.schema`), because some writers store view types.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +34,6 @@ class ParquetRows:
         if not files:
             raise DataError("expected at least one parquet file")
         self.files = tuple(files)
-        self._open: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
         self._readers = [_reader(file) for file in self.files]
         first = _plain(self._readers[0].schema_arrow, self.files[0], columns)
         self.schema = first
@@ -54,6 +53,7 @@ class ParquetRows:
                     position += rows
         self._starts, self._groups = starts, groups
         self.rows = position
+        self._group = lru_cache(_CACHED_ROW_GROUPS)(self._read_group)
 
     @property
     def footers(self) -> list[pq.FileMetaData]:
@@ -64,16 +64,14 @@ class ParquetRows:
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"rows {start} to {stop} of {self.rows}")
         names = tuple(self.schema.names if columns is None else columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
         pieces = []
         at = bisect_right(self._starts, start) - 1
         while start < stop:
-            group = self._group(at, names, schema)
-            piece = group.slice(start - self._starts[at], stop - start)
+            piece = self._group(at, names).slice(start - self._starts[at], stop - start)
             pieces.append(piece)
             start += len(piece)
             at += 1
-        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+        return pa.concat_tables(pieces) if pieces else self._of(names).empty_table()
 
     def read_around(self, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
         """`rows` rows from `start` on; after the last row it continues at row 0, as often as needed."""
@@ -108,20 +106,14 @@ class ParquetRows:
                 greatest = high if greatest is None else max(greatest, high)
         return None if least is None else (least, greatest)
 
-    def _group(self, at: int, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    def _read_group(self, at: int, names: tuple[str, ...]) -> pa.Table:
         number, group = self._groups[at]
-        key = (number, group, names)
-        table = self._open.get(key)
-        if table is None:
-            with parquet_errors(str(self.files[number]), DataError):
-                table = self._readers[number].read_row_group(group, columns=list(names))
-                table = table.select(list(names)).cast(schema)
-            self._open[key] = table
-            while len(self._open) > _CACHED_ROW_GROUPS:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(key)
-        return table
+        with parquet_errors(str(self.files[number]), DataError):
+            table = self._readers[number].read_row_group(group, columns=list(names))
+            return table.select(list(names)).cast(self._of(names))
+
+    def _of(self, names: tuple[str, ...]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
 
 
 def _reader(file: Path) -> pq.ParquetFile:

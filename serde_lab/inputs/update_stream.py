@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -161,7 +162,8 @@ class UpdateStream:
         self._identity = tuple(dict.fromkeys([*key, *partition, *(ordering or ())]))
         self._payload = tuple(n for n in source.schema.names if n not in self._identity)
         self.counts = tuple(map(self._count, self._names, self._batches))
-        self._stored = _stored_before(self.counts)
+        # keys that were inserted before each batch, and after the last
+        self._stored = [*accumulate((one.inserts for one in self.counts), initial=0)]
         self._check(new_keys)
         self._key_step = self._step() if self._stored[-1] > source.rows else 0
         self._ordering = None if ordering is None else self._ordering_values(ordering)
@@ -369,14 +371,6 @@ class UpdateStream:
 
     def _stream(self, number: int, purpose: str) -> int:
         return stream(self._seed, number, purpose)
-
-
-def _stored_before(counts: Sequence[Counts]) -> list[int]:
-    """How many keys were inserted before each batch, and after the last."""
-    stored = [0]
-    for batch in counts:
-        stored.append(stored[-1] + batch.inserts)
-    return stored
 
 
 def _roles(
