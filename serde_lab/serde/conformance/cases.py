@@ -168,21 +168,23 @@ def golden_case(
     schema, batch = awkward_case(kinds, max_depth)
     nested = [f for f in schema.data if depth(f.type)]
     fields = [f for f in schema.data if not depth(f.type)] + nested[::4]
-    small = RecordSchema(pa.schema(fields), record_key=(fields[0].name,))
-    return small, batch.select(small.batch_schema.names).slice(3, 5)
+    return selected((schema, batch.slice(3, 5)), [f.name for f in fields])
+
+
+def selected(
+    case: tuple[RecordSchema, pa.RecordBatch], names: Sequence[str]
+) -> tuple[RecordSchema, pa.RecordBatch]:
+    """The records with only these data columns."""
+    data = pa.schema([case[0].data.field(name) for name in names])
+    return RecordSchema(data, (names[0],)), case[1].select([*ENVELOPE.names, *names])
 
 
 def split(
     case: tuple[RecordSchema, pa.RecordBatch], width: int
 ) -> list[tuple[RecordSchema, pa.RecordBatch]]:
     """`case` as several of at most `width` data columns."""
-    data = case[0].data
-    parts = []
-    for start in range(0, len(data), width):
-        names = data.names[start : start + width]
-        schema = RecordSchema(pa.schema([data.field(n) for n in names]), record_key=(names[0],))
-        parts.append((schema, case[1].select([*ENVELOPE.names, *names])))
-    return parts
+    names = case[0].data.names
+    return [selected(case, names[at : at + width]) for at in range(0, len(names), width)]
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -186,6 +186,12 @@ class Subject:
             own=st.sampled_from(list(self.own_options)),
         )
 
+    def check_each(self, law: Callable[[tuple[Case, SerdeOptions]], None], examples: int) -> None:
+        """Check a law for drawn batches, and for the one that has every kind."""
+        for options in self.fixed_options():
+            law((self.awkward(), options))
+        for_all(examples, st.tuples(self.drawn(), self.drawn_options()), law)
+
     def fixed_options(self) -> list[SerdeOptions]:
         """Variants of the default options, each with one change."""
         first = SerdeOptions(own=self.own_options[0])

@@ -71,13 +71,6 @@ def metadata(rows: int) -> list[MetadataValues]:
     ]  # fmt: skip
 
 
-def selected(case: Case, names: Sequence[str]) -> Case:
-    """The records with only these data columns."""
-    schema, batch = case
-    data = pa.schema([schema.data.field(name) for name in names])
-    return RecordSchema(data, (names[0],)), batch.select([*ENVELOPE.names, *names])
-
-
 def rearranged(case: Case, kinds: frozenset[str], picks: Sequence[int]) -> Rewriting:
     """Columns of `case` chosen by `picks`: some left out, reordered or renamed, and some new ones."""
     schema, batch = case

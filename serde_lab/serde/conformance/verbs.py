@@ -60,9 +60,7 @@ class VerbLaws(Subject):
                 assert records.should_ignore().equals(batch.column(IS_INDEX_RECORD))
                 assert records.is_delete().to_pylist() == cases.deleting(batch, {})
 
-        for options in self.fixed_options():
-            law((self.awkward(), options))
-        for_all(_few(), st.tuples(self.drawn(), self.drawn_options()), law)
+        self.check_each(law, _few())
 
     def test_rows_that_delete_are_known(self) -> None:
         """Deletes are found by `_hoodie_is_deleted` and by the user's column and marker, not by null."""
@@ -208,8 +206,8 @@ class VerbLaws(Subject):
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
             (schema, batch), options, picks = drawn
             left_names, right_names = verb_cases.halves(schema.data.names, picks)
-            left = verb_cases.selected((schema, batch), left_names)
-            right = verb_cases.selected((schema, batch), right_names)
+            left = cases.selected((schema, batch), left_names)
+            right = cases.selected((schema, batch), right_names)
             self._joined(schema, left, right, batch, options)
 
         for options in self.fixed_options():
