@@ -18,7 +18,7 @@ from typing import get_args
 
 import pyarrow as pa
 
-from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError
+from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError, reason_of
 from serde_lab.records.schema import EXAMPLES, RecordSchema
 from serde_lab.serde.interface import BoundSerde, Integrity, SerdeOptions, Strategy
 
@@ -145,8 +145,7 @@ def named(subject: str) -> Iterator[None]:
     except LabError as exc:
         raise type(exc)(f"{subject}: {exc.message}", exc.hint) from exc
     except Exception as exc:
-        lines = str(exc).strip().splitlines() or [""]
-        raise SetupError(f"{subject} raised {type(exc).__name__}: {lines[0]}") from exc
+        raise SetupError(f"{subject} raised {reason_of(exc)}") from exc
 
 
 def strategy(name: str) -> Strategy:

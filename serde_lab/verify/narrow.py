@@ -110,12 +110,11 @@ class NarrowRows:
             if self._rules.marker_columns:
                 columns |= self._marks(batch, path)
         rows = batch.num_rows
+        number = pa.array(np.full(rows, commit, np.int32))
+        position = pa.array(np.arange(start, start + rows, dtype=np.int64))
         if self._keyless:
-            columns["row_commit"] = pa.array(np.full(rows, commit, np.int32))
-            columns["row_position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
-        columns["commit"] = pa.array(np.full(rows, commit, np.int32))
-        columns["position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
-        return pa.record_batch(columns)
+            columns |= {"row_commit": number, "row_position": position}
+        return pa.record_batch({**columns, "commit": number, "position": position})
 
     def _marks(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
         """Which rows are deletes, and which of these apply by commit time.
