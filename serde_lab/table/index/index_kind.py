@@ -198,7 +198,7 @@ COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexKind:
-    """The index of a table; a TableConfig is one, with the rest of a table's configuration."""
+    """The part of a table's configuration that says which index it has; a TableConfig adds the rest."""
 
     index_type: str = ""
     """One of INDEX_TYPES; "" in a table without keys, and if the table does not state it: it is another
