@@ -132,6 +132,18 @@ def test_batches_beside_readers_are_compared_with_those_alone(tmp_path: Path) ->
     assert arms["hudi_spark_tuned"]["beside_readers"] is None
     table = next(one for one in run_page(run).tables() if one.name == "stream-readers")
     assert [row[0].text for row in table.rows] == ["internal_row", "pickle"]
+    about = {one.key: one.about for one in table.columns}
+    assert about["alone_s"] == "median without a reader, from batch 10 on"
+    assert about["beside_s"] == "with one at least half the time"
+
+
+def test_the_lag_of_a_long_stream_falls_to_nothing(tmp_path: Path) -> None:
+    """Its line has fewer points than the stream has batches, and still the last one."""
+    page = run_page(load_run(make_stream_run(tmp_path, sizes={1000: 119})))
+    for line in lines_of(page, "stream-lag-merge_on_read-1000").lines:
+        assert line.points[0] == (0.0, 119.0)
+        assert line.points[-1][1] == 0
+        assert len(line.points) <= 51
 
 
 def test_late_commits_are_compared_with_those_from_the_tenth_on(tmp_path: Path) -> None:

@@ -306,8 +306,8 @@ def _readers_table(found: Streams) -> Table | None:
     readers = sorted({name for _, read in known for name in read.reads})
     columns = (
         *_WHO,
-        Column("alone_s", "alone", about="median of the batches without a reader", unit="s"),
-        Column("beside_s", "beside readers", about="median of the others", unit="s"),
+        Column("alone_s", "alone", about="median without a reader, from batch 10 on", unit="s"),
+        Column("beside_s", "beside readers", about="with one at least half the time", unit="s"),
         Column("ratio", "beside / alone"),
         *(Column(f"{name}_s", f"read by {name}", unit="s") for name in readers),
     )
@@ -390,7 +390,7 @@ def _lag(table_type: str, rows: float, arms: Sequence[StreamOfArm]) -> Figure:
     for one in arms:
         ends = [0.0, *accumulate(one.latencies[0])]
         waiting = [(end, float(len(ends) - 1 - done)) for done, end in enumerate(ends)]
-        left[one.name] = _spread(waiting)
+        left[one.name] = (*_spread(waiting[:-1]), waiting[-1])
     done = "; ".join(f"{one.name} after {notation.seconds(sum(one.latencies[0]))}" for one in arms)
     return Figure(
         name=f"stream-lag-{table_type.lower()}-{rows:g}",
