@@ -297,15 +297,17 @@ class HoodieTable:
         by numbers: they may have been renamed. Source: TableSchemaResolver, and hudi-rs.
         """
         stated: tuple[str, str] | None = None
-        known = self.timeline().instants() if instants is None else instants
-        writes = [one for one in known if one.is_completed and one.is_write]
-        for instant in sorted(writes, reverse=True):
+        timeline = self.timeline()
+        known = timeline.instants() if instants is None else instants
+        writes = sorted(one for one in known if one.is_completed and one.is_write)
+        numbered = timeline.numbered_schemas(writes, requested_by)
+        for instant in reversed(writes):
             if requested_by and instant.time > requested_by:
                 continue
             metadata = self.commit_metadata(instant)
-            if metadata.extra_metadata.get(_NUMBERED_SCHEMA):
+            if numbered or metadata.extra_metadata.get(_NUMBERED_SCHEMA):
                 raise TableError(
-                    f"{self.storage.url}: instant {instant.time} was written with"
+                    f"{self.storage.url}: instant {max(numbered, default=instant.time)} was written with"
                     " hoodie.schema.on.read.enable, so columns may have been renamed; the lab knows them by"
                     " name only"
                 )

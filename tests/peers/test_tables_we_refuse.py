@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import LabError, TableError
+from serde_lab.lab.lab_reader import LabReader
 from serde_lab.verify.readers import HudiRs
 from tests.differential.writers import conf_set
 from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
@@ -146,6 +147,41 @@ def test_days_as_folders_of_a_table_that_sql_made(
     options = {"hoodie.index.type": "SIMPLE"}
     with pytest.raises(TableError, match=rf"{re.escape(option)}=true: its days are folders"):
         write_in_process(str(tmp_path / "table"), tmp_path / "rows", options)
+
+
+def test_columns_that_hudi_renamed_before_a_write_that_does_not_say_so(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """From that write on, Apache Hudi and hudi-rs take the values of each column from the other one."""
+    path, on = str(tmp_path / "table"), "hoodie.schema.on.read.enable"
+    conf = {
+        on: "true",
+        "hoodie.metadata.enable": "false",
+        "hoodie.avro.schema.validate": "false",
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+    }
+    for key, value in conf.items():
+        hudi_session.conf.set(key, value)
+    try:
+        hudi_session.sql(
+            f"create table swapped (id bigint, v bigint, w bigint) using hudi location '{path}'"
+            " tblproperties(primaryKey = 'id')"
+        )
+        hudi_session.sql("insert into swapped values (1, 10, 20)")
+        for old, new in (("v", "u"), ("w", "v"), ("u", "w")):
+            hudi_session.sql(f"alter table swapped rename column {old} to {new}")
+        (row,) = hudi_session.sql("select v, w from swapped").collect()
+        assert (row.v, row.w) == (20, 10)
+        hudi_session.conf.set(on, "false")
+        hudi_session.sql("insert into swapped (id, v, w) values (2, 3, 4)")
+        hudi_session.conf.set(on, "true")
+        (row,) = hudi_session.sql("select v, w from swapped where id = 1").collect()
+        assert (row.v, row.w) == (10, 20)
+    finally:
+        for key in conf:
+            hudi_session.conf.unset(key)
+    with pytest.raises(TableError, match="so columns may have been renamed"):
+        next(LabReader(path).batches())
 
 
 BUCKETED = {

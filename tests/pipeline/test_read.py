@@ -319,6 +319,35 @@ def test_a_table_of_hudis_schema_on_read_is_refused(tmp_path: Path) -> None:
         table.upsert(SECOND)
 
 
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_schema_on_read_is_refused_if_later_writes_do_without_it(
+    version: str, tmp_path: Path
+) -> None:
+    """Apache Hudi keeps the numbered columns in a folder; only writes with the option state them, too."""
+    table = LabTable(tmp_path, {"hoodie.write.table.version": version})
+    commits = [table.upsert(FIRST), table.upsert(SECOND), table.upsert(BACK)]
+    renamed = commits[1]
+    saved = table.path / ".hoodie/.schema"
+
+    def keep(time: str) -> Path:
+        (saved / f"{time}.schemacommit.inflight").touch()
+        completed = f"{time}_{int(time) + 1}" if version == "9" else time
+        stored = saved / f"{completed}.schemacommit"
+        stored.touch()
+        return stored
+
+    undone = keep(f"{int(renamed.instant) + 1}")  # its write is not on the timeline
+    assert len(read(table)) > len(FIRST)
+    undone.unlink()
+    for time in (renamed.instant, f"{int(commits[0].instant) - 1}"):  # the second one is archived
+        stored = keep(time)
+        with pytest.raises(TableError, match=rf"{time} was written with hoodie\.schema\.on\.read"):
+            read(table)
+        if time == renamed.instant:
+            assert len(read(table, as__of__instant=commits[0].instant)) == len(FIRST)
+        stored.unlink()
+
+
 def test_logs_beside_a_pending_compaction_of_version_6_are_read(tmp_path: Path) -> None:
     """Their names carry the instant of the compaction, and their blocks the writes' own."""
     table = LabTable(tmp_path, {**MOR, "hoodie.write.table.version": "6"})

@@ -21,6 +21,8 @@ State = Literal["requested", "inflight", "completed"]
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions whose completed instants make data visible."""
 
+_NUMBERED_SCHEMAS = ".hoodie/.schema"
+
 # action of a pending instant -> action once it completes, if they differ
 _PENDING_ACTIONS = {"compaction": "commit", "logcompaction": "deltacommit"}
 _COMPLETED_AS = {**_PENDING_ACTIONS, "clustering": "replacecommit"}
@@ -89,6 +91,21 @@ class Timeline:
     def pending(self) -> tuple[Instant, ...]:
         """Instants that were begun and not completed, by time."""
         return tuple(i for i in self.instants() if not i.is_completed)
+
+    def numbered_schemas(self, writes: Sequence[Instant], requested_by: str = "") -> list[str]:
+        """The times of those `writes`, and of archived ones, that know columns by numbers: they may have been
+        renamed (hoodie.schema.on.read.enable). With `requested_by`, those up to that time.
+
+        Later writes without that option do not say so. Source: FileBasedInternalSchemaStorageManager, which
+        also ignores writes that were undone.
+        """
+        known = {one.time for one in writes}
+        first = min(known, default="")
+        names = self._storage.list_names(_NUMBERED_SCHEMAS)
+        found = (parse_instant_name(name, self.layout_version) for name in names)
+        times = [one.time for one in found if one is not None and one.is_completed]
+        until = requested_by or max(times, default="")
+        return [time for time in times if (time in known or time < first) and time <= until]
 
     def new_time(self) -> str:
         """A time later than all on the timeline: 17 digits, to the millisecond, in the table's zone."""
