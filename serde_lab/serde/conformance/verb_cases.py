@@ -22,6 +22,7 @@ from serde_lab.serde.record_verbs import MetadataValues
 
 Case = tuple[RecordSchema, pa.RecordBatch]
 LocationPairs = list[tuple[str | None, str | None]]
+"""File id and instant time of each record, or None for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +35,13 @@ class Rewriting:
     defaults: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedLocations:
-    """File id and instant time of each record, or None for both."""
-
-    current: LocationPairs
-    new: LocationPairs
-
-
-def places(batch: pa.RecordBatch) -> ExpectedLocations:
+def places(batch: pa.RecordBatch) -> tuple[LocationPairs, LocationPairs]:
     """Where the records of `batch` are stored, and where the write of instant 20990101 puts them."""
     files, instants = (batch.column(name).to_pylist() for name in (FILE_ID, INSTANT_TIME))
-    return ExpectedLocations(
-        [(f, i) if f and i != "I" else (None, None) for f, i in zip(files, instants, strict=True)],
-        [(f, "20990101") if f else (None, None) for f in files],
-    )
+    current = [
+        (f, i) if f and i != "I" else (None, None) for f, i in zip(files, instants, strict=True)
+    ]
+    return current, [(f, "20990101") if f else (None, None) for f in files]
 
 
 def metadata(rows: int) -> list[MetadataValues]:

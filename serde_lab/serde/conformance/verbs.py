@@ -54,9 +54,9 @@ class VerbLaws(Subject):
                 assert records.record_keys().equals(batch.column(0))
                 assert records.partition_paths().equals(batch.column(1))
                 current, new = records.current_locations(), records.new_locations("20990101")
-                places = verb_cases.places(batch)
-                assert [*zip(*_lists(current), strict=True)] == places.current
-                assert [*zip(*_lists(new), strict=True)] == places.new
+                stored, put = verb_cases.places(batch)
+                assert [*zip(*_lists(current), strict=True)] == stored
+                assert [*zip(*_lists(new), strict=True)] == put
                 assert records.should_ignore().equals(batch.column(IS_INDEX_RECORD))
                 assert records.is_delete().to_pylist() == cases.deleting(batch, {})
 
