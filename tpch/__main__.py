@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -132,7 +132,7 @@ def _generate(given: argparse.Namespace) -> None:
                 made.manifest.content[:19],
                 plain_line(f"{made.folder}{' (generated earlier)' if made.reused else ''}"),
             )
-    Console(soft_wrap=True, markup=False, emoji=False).print(grid)
+    _print(grid)
 
 
 def _refresh(given: argparse.Namespace) -> None:
@@ -153,7 +153,17 @@ def _refresh(given: argparse.Namespace) -> None:
                 f"{len(made.manifests[1].parts)}",
                 plain_line(f"{made.initial.parent}{earlier}"),
             )
-    Console(soft_wrap=True, markup=False, emoji=False).print(grid)
+    _print(grid)
+
+
+def _print(grid: Grid) -> None:
+    """Print a table on standard output; that the reader of a pipe has closed it is no error."""
+    try:
+        # rich reports a closed pipe by SystemExit
+        with suppress(SystemExit):
+            Console(soft_wrap=True, markup=False, emoji=False).print(grid)
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
 @contextmanager

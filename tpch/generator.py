@@ -14,12 +14,14 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from serde_lab.errors import SetupError, UsageError, did_you_mean
+from serde_lab.files import alone_in
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, Part, PartFolder, PartWriter, silent
 
@@ -124,9 +126,9 @@ def generate(
 ) -> Generated:
     """Make `out/<table>` unless it exists; an unfinished folder is made again.
 
-    `parts` is the number of files, by default one per million rows. Raises UsageError for an unknown
-    table, an impossible number, or a folder that holds something else, and SetupError if tpchgen-cli is
-    missing or fails.
+    `parts` is the number of files, by default one per million rows. If another process makes the same
+    folder, this one waits for it. Raises UsageError for an unknown table, an impossible number, or a folder
+    that holds something else or cannot be written, and SetupError if tpchgen-cli is missing or fails.
     """
     wanted = find_table(table)
     if not (math.isfinite(scale_factor) and scale_factor > 0):
@@ -139,22 +141,47 @@ def generate(
     elif parts is None:
         parts = max(1, math.ceil(wanted.rows_at(scale_factor) / ROWS_PER_PART))
     request: dict[str, Any] = {"table": table, "scale_factor": float(scale_factor), "parts": parts}
-    target = PartFolder(out / table)
+    with alone_to_make(out / table) as folder:
+        return _made_once(PartFolder(folder), wanted, scale_factor, request, progress)
+
+
+@contextmanager
+def alone_to_make(folder: Path) -> Iterator[Path]:
+    """`folder`, which is made if it is missing; no other process makes its tables while the block lasts.
+
+    Raises UsageError if the folder cannot be written, or has a name under which pyarrow cannot open files.
+    """
     try:
-        there = target.manifest()
-        if there is not None:
-            _check_same(there, request, target.folder)
-            return Generated(table, target.folder, there, reused=True)
-        if target.is_unfinished():
-            # remove the program's files; `begin` clears only our own
-            shutil.rmtree(target.folder / _RAW, ignore_errors=True)
-        target.begin()
-        manifest = _make(target, wanted, scale_factor, request, progress)
+        str(folder).encode()
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone_in(folder):
+            yield folder
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"{folder}: its name is not UTF-8", "name another folder") from exc
     except (FileExistsError, NotADirectoryError, PermissionError) as exc:
         raise UsageError(
-            f"{target.folder}: cannot be written: {exc.strerror or exc}", "name another folder"
+            f"{folder}: cannot be written: {exc.strerror or exc}", "name another folder"
         ) from exc
-    return Generated(table, target.folder, manifest, reused=False)
+
+
+def _made_once(
+    target: PartFolder,
+    table: TpchTable,
+    scale_factor: float,
+    request: Mapping[str, Any],
+    progress: OnProgress,
+) -> Generated:
+    """The table in `target`, made unless it is there."""
+    there = target.manifest()
+    if there is not None:
+        _check_same(there, request, target.folder)
+        return Generated(table.name, target.folder, there, reused=True)
+    if target.is_unfinished():
+        # remove the program's files; `begin` clears only our own
+        shutil.rmtree(target.folder / _RAW, ignore_errors=True)
+    target.begin()
+    manifest = _make(target, table, scale_factor, request, progress)
+    return Generated(table.name, target.folder, manifest, reused=False)
 
 
 def find_table(name: str) -> TpchTable:

@@ -41,7 +41,7 @@ from serde_lab.inputs.parts import (
 )
 from serde_lab.inputs.random_choices import shuffled, stream
 from serde_lab.inputs.update_stream import Counts
-from tpch.generator import TABLES, generate
+from tpch.generator import TABLES, alone_to_make, generate
 
 IS_DELETED = "_hoodie_is_deleted"
 """Apache Hudi's own delete marker: a boolean column (HoodieRecord.HOODIE_IS_DELETED_FIELD)."""
@@ -174,7 +174,13 @@ def prepare_refreshes(
     request: dict[str, Any] = {
         "table": table, "scale_factor": float(scale_factor), "pairs": pairs, "seed": seed,
     }  # fmt: skip
-    folders = PartFolder(out / table / "initial"), PartFolder(out / table / "refreshes")
+    with alone_to_make(out / table) as folder:
+        return _made_once(folder, request, progress)
+
+
+def _made_once(home: Path, request: Mapping[str, Any], progress: OnProgress) -> Refreshes:
+    """The two folders in `home`, made unless they are there."""
+    folders = PartFolder(home / "initial"), PartFolder(home / "refreshes")
     found = [folder.manifest() for folder in folders]
     for folder, manifest in zip(folders, found, strict=True):
         if manifest is not None and manifest.request != request:
@@ -183,11 +189,12 @@ def prepare_refreshes(
     initial, refreshes = found
     if initial is not None and refreshes is not None:
         return Refreshes(folders[0].folder, folders[1].folder, (initial, refreshes), reused=True)
-    temporary = out / table / ".whole"
+    table, scale_factor, pairs = request["table"], request["scale_factor"], request["pairs"]
+    temporary = home / ".whole"
     try:
         whole = generate(table, scale_factor, temporary, progress=progress)
         rows = ParquetRows(whole.manifest.files(whole.folder))
-        batches = RefreshStream(rows, table, scale_factor, pairs, seed)
+        batches = RefreshStream(rows, table, scale_factor, pairs, request["seed"])
         for folder in folders:
             folder.begin()
         parts = len(whole.manifest.parts)

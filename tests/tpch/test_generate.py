@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +17,7 @@ from serde_lab.errors import SetupError, UsageError
 from serde_lab.inputs.parts import MANIFEST, UNFINISHED, PartFolder
 from tpch import generator as module
 from tpch.__main__ import main
-from tpch.generator import generate
+from tpch.generator import Generated, generate
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,42 @@ def test_a_unfinished_table_is_done_again(tmp_path: Path) -> None:
     assert not again.reused
     assert again.manifest == first.manifest
     assert sorted(p.name for p in first.folder.iterdir()) == [MANIFEST, "part-00000.parquet"]
+
+
+def test_two_processes_that_make_one_table_take_turns(tmp_path: Path) -> None:
+    """The kernel's locks hold between threads, too."""
+    barrier = Barrier(4)
+
+    def make(_: int) -> Generated:
+        barrier.wait()
+        return generate("supplier", 0.001, tmp_path)
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, range(4)))
+    assert sorted(one.reused for one in made) == [False, True, True, True]
+    assert len({one.manifest.content for one in made}) == 1
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="its name is not UTF-8"):
+        generate("region", 1, tmp_path / os.fsdecode(b"r\xff"))
+
+
+def test_what_standard_output_does_not_take(tmp_path: Path) -> None:
+    """A reader that has closed the pipe is no error; a full disk is one, and the table is there."""
+    command = [sys.executable, "-m", "tpch", "generate", "--tables=region", f"--out={tmp_path}"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("wb") as full:
+        closed, out_of_space = (
+            subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
+            for out in (writer, full)
+        )
+    os.close(writer)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    assert out_of_space.returncode == 1
+    assert out_of_space.stderr == "tpch: standard output: No space left on device\n"
+    assert PartFolder(tmp_path / "region").manifest() is not None
 
 
 def test_another_size_does_not_replace_what_is_there(tmp_path: Path) -> None:
