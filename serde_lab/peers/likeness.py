@@ -139,8 +139,9 @@ ASPECTS = (
     Aspect(
         "Bloom filter in the footer",
         "sized for the file's rows: 20 hash functions and 46 bits for each key",
-        "a filter of fixed size for every 60,000 keys: 30 hash functions and 43 bits for each key, with"
-        " the same error rate; the tuned peers write none, because the bucket index never reads it",
+        "a filter of fixed size for every 60,000 keys, two at most: 30 hash functions and 43 bits for each"
+        " key, with the same error rate; beyond 120,000 keys a file the two take the rest, with fewer bits"
+        " for each and more errors; the tuned peers write none, because the bucket index never reads it",
         "either",
         shown_in=FILES_ALIKE,
     ),
