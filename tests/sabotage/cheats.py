@@ -11,13 +11,14 @@ import glob
 import os
 import pickle
 import queue
+import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -511,6 +512,28 @@ class WorksInLen(Cheat):
     name, bound = "works_in_len", BoundWorksInLen
 
 
+@dataclass
+class LateToGo(PlainRecords):
+    """The work is done when decoded records are freed, whose time is no SerDe."""
+
+    decoded: bool = False
+
+    def __del__(self) -> None:
+        if self.decoded and self.of_the_input:
+            burn()
+
+
+class BoundWorksWhenFreed(Bound):
+    mark = b"\xf1"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        return LateToGo(self.schema, super().decode(frames).to_arrow(), decoded=True)
+
+
+class WorksWhenFreed(Cheat):
+    name, bound = "works_when_freed", BoundWorksWhenFreed
+
+
 class BoundWorksInAThread(Bound):
     """Returns at once, and works on behind the pipeline's back."""
 
@@ -600,6 +623,43 @@ class KeepsAProcess(Cheat):
     name, bound = "keeps_a_process", BoundKeepsAProcess
 
 
+def work_for_others(door: socket.socket) -> None:
+    while True:
+        asking, _ = door.accept()
+        with asking:
+            burn()
+
+
+class WorksInTheDriver(Cheat):
+    """Has a thread of the driver work, and waits for it."""
+
+    name = "works_in_the_driver"
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+        # the driver binds before the workers do
+        with suppress(OSError):
+            door = socket.socket(socket.AF_UNIX)
+            door.bind(os.environ["CHEAT_DOOR"])
+            door.listen()
+            threading.Thread(target=work_for_others, args=(door,), daemon=True).start()
+        return super().bind(schema, options)
+
+
+class BoundWorksInTheDriver(Bound):
+    mark = b"\xf2"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as asked:
+                asked.connect(os.environ["CHEAT_DOOR"])
+                asked.recv(1)
+        return records
+
+
+WorksInTheDriver.bound = BoundWorksInTheDriver
+
+
 # -- work done before the clock --------------------------------------------------------------------
 
 
@@ -658,6 +718,32 @@ def work_unless_known(schema: RecordSchema, batch: pa.RecordBatch) -> None:
         rows = rows_in(batch.select(schema.data.names))
         if not rows_of_the_input(schema).issuperset(rows):
             burn()
+
+
+class BoundKeepsItsBatch(Bound):
+    """Keeps what it made of a batch, of records and of frames, for whoever asks for the same again."""
+
+    mark = b"\xf3"
+    kept: ClassVar[dict[int, tuple[object, Any]]] = {}
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        return self._kept(batch, lambda: super(BoundKeepsItsBatch, self).from_arrow(batch))
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        return self._kept(records, lambda: super(BoundKeepsItsBatch, self).encode(records, bounds))
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        return self._kept(frames, lambda: super(BoundKeepsItsBatch, self).decode(frames))
+
+    def _kept(self, given: object, make: Callable[[], Any]) -> Any:
+        if id(given) not in self.kept:
+            # what is kept is not freed, so no other has its id
+            self.kept[id(given)] = given, make()
+        return self.kept[id(given)][1]
+
+
+class KeepsItsBatch(Cheat):
+    name, bound = "keeps_its_batch", BoundKeepsItsBatch
 
 
 # -- another format ---------------------------------------------------------------------------------
@@ -845,7 +931,7 @@ ALL: dict[str, type[Any]] = {
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
         SendsTickets, PadsTickets, SkipsTickets, DeletesTickets, RepeatsARow, PlantsTickets,
         SmugglesInOptions, SmugglesInTheSchema,
-        EncodedBefore, DecodedBefore,
+        EncodedBefore, DecodedBefore, WorksWhenFreed, WorksInTheDriver, KeepsItsBatch,
         DecodesLate, LeavesOutBloom, EmptiesBloom, InventsARange, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

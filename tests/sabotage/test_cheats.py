@@ -17,13 +17,16 @@ import pytest
 
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import COLUMNS, arm_rows
+from serde_lab.lab.cells.verb_times import COME_BACK
 from serde_lab.lab.checks import isolation, referee, stand_alone
 from serde_lab.lab.checks.referee import REFEREE, WORK_IS_DONE_IN_THE_CELLS
+from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
+from serde_lab.scenario.loading import parse_scenario
 from tests.lab.plugin_folder import install
-from tests.lab.small_scenario import scenario, source
+from tests.lab.small_scenario import content, rows, scenario, source
 from tests.sabotage.cheats import BURN_CPU_S
 
 pytestmark = pytest.mark.slow
@@ -44,6 +47,7 @@ CAUGHT_BY = {
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
     "works_in_len": "work_is_inside_timers",
+    "works_when_freed": "work_is_inside_timers",
     "works_in_a_thread": "work_is_inside_timers",
     "works_in_a_child": "processes_work_in_phases",
     "encoded_before": WORK_IS_DONE_IN_THE_CELLS,
@@ -158,6 +162,23 @@ def test_no_timing_of_a_cheat_is_shown(cheat: str, outcome: Outcome) -> None:
 def test_an_honest_arm_beside_them_is_measured(arm: str, outcome: Outcome) -> None:
     assert outcome.failed(arm) == {}
     assert outcome.arm(arm)["seconds"]["median"] > 0
+
+
+def test_what_a_codec_run_gives_again_and_again_is_made_each_time(
+    installed: Any, tmp_path: Path
+) -> None:
+    cheat, codec = "keeps_its_batch", {"batch_rows": [10_000], "types": [], "widths": []}
+    file = source(tmp_path / "own", rows(20_000))
+    asked = parse_scenario(content(file, [cheat, *HONEST], exchange="none") | {"codec": codec})
+    settings = RunSettings(tmp_path / "results", tmp_path / "cache", tmp_path / "work")
+    done = run_scenario(asked, settings)
+    found = {(check.arm, check.name): check.passed for check in load_run(done.path).checks}
+    assert found == {
+        (arm, name): arm != cheat or name != WORK_IS_DONE_IN_THE_CELLS
+        for arm in (cheat, *HONEST)
+        for name in (STAND_ALONE, COME_BACK, WORK_IS_DONE_IN_THE_CELLS)
+    }
+    assert done.exit_status == 4
 
 
 def test_work_put_off_to_the_reading_of_a_column_counts_as_serde(outcome: Outcome) -> None:

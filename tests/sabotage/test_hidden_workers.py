@@ -1,4 +1,4 @@
-"""Threads and processes that a strategy keeps beside Spark's workers are caught by name."""
+"""Threads and processes that work for a strategy beside Spark's workers are caught by name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 CAUGHT_BY = {
     "keeps_a_thread": "work_is_inside_timers",
     "keeps_a_process": "processes_work_in_phases",
+    "works_in_the_driver": "work_is_inside_timers",
 }
 HONEST = ("honest", "arrow")
 REPOSITORY = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     done = subprocess.run(
         command,
         cwd=tmp,
-        env={**os.environ, **OWN_DAEMON, "PYTHONPATH": paths},
+        env={**os.environ, **OWN_DAEMON, "PYTHONPATH": paths, "CHEAT_DOOR": str(tmp / "door")},
         capture_output=True,
         text=True,
         check=False,
@@ -60,6 +61,12 @@ def failed(run: Run, arm: str) -> dict[str, str]:
 @pytest.mark.parametrize(("cheat", "check"), CAUGHT_BY.items())
 def test_a_hidden_worker_is_caught_by_name(cheat: str, check: str, run: Run) -> None:
     assert check in failed(run, cheat)
+
+
+def test_work_in_the_driver_is_told_from_that_of_workers(run: Run) -> None:
+    assert (
+        "s of CPU are the driver's" in failed(run, "works_in_the_driver")["work_is_inside_timers"]
+    )
 
 
 @pytest.mark.parametrize("arm", HONEST)

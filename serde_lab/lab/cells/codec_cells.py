@@ -7,6 +7,7 @@ number of its case, from 1.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import pyarrow as pa
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches, frame_bytes
 from serde_lab.lab.cells.verb_times import COME_BACK, CaseTimes, VerbTime, cell_samples
+from serde_lab.lab.checks.referee import LEAST_SHARE, WORK_IS_DONE_IN_THE_CELLS, shuffled
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
 from serde_lab.measure.environment import calibrate
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _RECORDS_A_LOOP = 10_000
 _MOST_PASSES = 50
 _LOOPS, _LOOPS_NS = 5, 50_000_000
+_FEWEST_UNSEEN, _PASSES = 10_000, 2
+"""Of fewer records, CPU times of the first passes say too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,28 @@ class CodecCells:
                 return TableVerdict((Check(COME_BACK, False, detail),), None)
             records += len(found)
         detail = f"{records:,} records of {len(self.batches)} cases"
-        return TableVerdict((Check(COME_BACK, True, detail),), None)
+        found_right = Check(COME_BACK, True, detail)
+        return TableVerdict((found_right, *self._of_unseen(arm, result)), None)
+
+    def _of_unseen(self, arm: Arm, result: CellResult) -> Iterator[Check]:
+        """Compare the CPU time of the largest batch of records with that of rows which the arm never got.
+
+        A cell gives a strategy the same batch again and again, so it could keep what it made of it.
+        """
+        of_records = [n for n, one in enumerate(self.batches, 1) if one.case.group == "record"]
+        number = max(of_records, key=lambda n: len(self.batches[n - 1].rows))
+        batch = self.batches[number - 1]
+        if len(batch.rows) < _FEWEST_UNSEEN:
+            return
+        cpu = (s for s in result.samples if s.metric == "phase_cpu_s" and s.commit == number)
+        cpu_s = math.fsum(sample.value for sample in cpu)
+        with _one_thread():
+            bound = _bound(arm, batch)
+            unseen_s = min(_first_time_s(bound, shuffled(batch.rows)) for _ in range(_PASSES))
+        detail = (
+            f"{batch.case.name} took {cpu_s:.2g} s of CPU, and {unseen_s:.2g} s for unseen rows"
+        )
+        yield Check(WORK_IS_DONE_IN_THE_CELLS, cpu_s >= LEAST_SHARE * unseen_s, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +212,13 @@ def _again(bound: BoundSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows encoded and decoded."""
     frames = bound.encode(bound.from_arrow(rows), Bounds.single(len(rows)))
     return bound.decode(frames.frame).to_arrow()
+
+
+def _first_time_s(bound: BoundSerde, rows: pa.RecordBatch) -> float:
+    """The CPU seconds of the four verbs on rows that the strategy has not got before."""
+    begun_s = time.process_time()
+    _again(bound, rows)
+    return time.process_time() - begun_s
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from serde_lab.verify.table_rules import TableRules
 REFEREE = "a_referee_reads_the_frames"
 WORK_IS_DONE_IN_THE_CELLS = "work_is_done_in_the_cells"
 
-_LEAST_SHARE, _MOST_LESS_S = 0.25, 0.5
+LEAST_SHARE, _MOST_LESS_S = 0.25, 0.5
 """A cell may take less than unseen rows do by this many seconds, or down to this share of them."""
 _ROWS, _BYTES, _PASSES = 8192, 4 << 20, 3
 _VERBS = {"from_arrow and encode": ("from_arrow", "encode"), "decode": ("decode",)}
@@ -124,11 +124,7 @@ class UnseenRows:
     def _shuffled(self) -> Iterator[pa.RecordBatch]:
         assert self._rows is not None
         for _ in range(_PASSES):
-            # seeded by the operating system
-            order = np.random.default_rng()
-            columns = [one.take(pa.array(order.permutation(len(one)))) for one in self._rows]
-            rows = pa.RecordBatch.from_arrays(columns, schema=self._rows.schema)
-            yield self._keys.envelop(rows, NOWHERE)
+            yield self._keys.envelop(shuffled(self._rows), NOWHERE)
 
     def judge(self, arm: str, answers: Mapping[str, DecodedArm], run: Run) -> list[Check]:
         """Compare unseen rows with the cells of an arm; nothing if they send no whole rows."""
@@ -157,13 +153,20 @@ class UnseenRows:
         ]
 
 
+def shuffled(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with every column shuffled by itself, in an order that nobody can know."""
+    order = np.random.default_rng()  # seeded by the operating system
+    columns = [one.take(pa.array(order.permutation(len(one)))) for one in rows]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
 def _compared(spent: Spent, a_row_s: Mapping[str, float]) -> Check:
     """Compare with the CPU seconds of an unseen row."""
     found = []
     for words, cpu_s in spent.cpu_s.items():
         unseen_s = a_row_s[words] * spent.rows
         said = f"{words} took {cpu_s:.2f} s of CPU in a cell, and {unseen_s:.2f} s for unseen rows"
-        if cpu_s < _LEAST_SHARE * unseen_s and unseen_s - cpu_s > _MOST_LESS_S:
+        if cpu_s < LEAST_SHARE * unseen_s and unseen_s - cpu_s > _MOST_LESS_S:
             return Check(WORK_IS_DONE_IN_THE_CELLS, False, said)
         found.append(said)
     return Check(WORK_IS_DONE_IN_THE_CELLS, True, "; ".join(found))
