@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl
 SEARCH_FILE = "search.json"
 """What a search found, which follows from the other files; a run without a search has none."""
 LATEST = "latest"
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names that the folders of scenarios and runs have."""
 
 _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
 """CPU clocks and threads may exceed the slots a little: at most 1.08 times was ever seen."""
@@ -165,14 +168,44 @@ class RunEntry:
 
 
 def list_runs(results: Path) -> list[RunEntry]:
-    """All runs under `results`, oldest first, including damaged ones with their problem."""
+    """All runs under `results`, oldest first, including damaged ones with their problem.
+
+    Raises RunError if `results`, or a folder in it that may be a scenario's, cannot be read: the newest run
+    may be there.
+    """
     found = []
-    for file in results.glob(f"*/*/{RUN_FILE}"):
+    for path in _run_folders(results):
         try:
-            found.append(RunEntry(file.parent, load_header(file.parent)))
+            found.append(RunEntry(path, load_header(path)))
         except RunError as exc:
-            found.append(RunEntry(file.parent, None, exc.message))
+            found.append(RunEntry(path, None, exc.message))
     return sorted(found, key=lambda entry: entry.run)
+
+
+def _run_folders(results: Path) -> Iterator[Path]:
+    for scenario in _folders_in(results):
+        try:
+            yield from filter(_may_be_run, _folders_in(scenario))
+        except RunError:
+            if FOLDER_NAME.fullmatch(scenario.name):
+                raise
+            # the system's own, such as lost+found
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as exc:
+        raise RunError(f"{folder} cannot be read: {exc.strerror}") from exc
+
+
+def _may_be_run(path: Path) -> bool:
+    try:
+        return (path / RUN_FILE).exists()
+    except OSError:  # it cannot be read, and its header will say so
+        return True
 
 
 def resolve_run(name: str, results: Path) -> Path:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from serde_lab.files import lock_file
 from serde_lab.measure.metrics import metric as metric_named
 from serde_lab.runs.directory import (
     CHECKS_FILE,
+    FOLDER_NAME,
     SAMPLES_FILE,
     digested,
     digests_of,
@@ -38,8 +38,6 @@ from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, St
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
 """A reader of a run's state holds the lock for a moment, so a writer tries again."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def new_run_id(folder: Path, now: datetime | None = None) -> str:
@@ -75,7 +73,7 @@ class RunWriter:
     def create(cls, results: Path, header: RunHeader) -> Self:
         """Begin `results/<scenario>/<run-id>/`; a run whose id is taken gets another one."""
         for what, name in (("scenario", header.scenario), ("run id", header.run)):
-            if not _NAME.fullmatch(name):
+            if not FOLDER_NAME.fullmatch(name):
                 raise RunError(f"{what} {name!r} cannot be the name of a folder")
         header = _make_folder(results / header.scenario, header)
         path = results / header.scenario / header.run

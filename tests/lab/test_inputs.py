@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -394,6 +395,29 @@ def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> No
     with pytest.raises(DataError) as caught:
         check_sources(scenario(own_data(tmp_path / path), BULK, UPSERT))
     assert expected.format(path=tmp_path / path) in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["data/**/*.parquet", "data/*/*.parquet", "data/b/*", "data/b"])
+def test_folders_that_cannot_be_read_are_not_left_out(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows would be missing without a word."""
+
+    def refuse(folder: Any = ".") -> Any:
+        if str(folder).endswith("/b"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return scandir(folder)
+
+    for name in ("a", "b", "_b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        pq.write_table(orders(), tmp_path / "data" / name / "x.parquet")
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", refuse)
+    refused = tmp_path / "data" / "b"
+    with pytest.raises(DataError, match=f"data.path: {refused} cannot be read: Permission denied"):
+        check_sources(scenario(own_data(tmp_path / path), BULK, UPSERT))
+    for other in ("data/a/*.parquet", "data/_b/x*", "data/a"):
+        check_sources(scenario(own_data(tmp_path / other), BULK, UPSERT))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +48,37 @@ def test_a_damaged_run_is_listed_with_its_problem_and_no_older_one_takes_its_pla
         with pytest.raises(RunError, match="cannot be read"):
             load_run(resolve_run(name, results))
     assert resolve_run("ladder", results).name == "20260103T000000Z"
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_since_the_newest_run_may_be_there(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*names: str) -> None:
+        """Refuse to list these folders, and to look into them, as if they were another user's."""
+
+        def listed(self: Path) -> Iterator[Path]:
+            if self.name in names:
+                raise PermissionError(errno.EACCES, "Permission denied", str(self))
+            return iterdir(self)
+
+        def looked_at(self: Path, **more: Any) -> os.stat_result:
+            if self.parent.name in names:
+                raise PermissionError(errno.EACCES, "Permission denied", str(self))
+            return stat(self, **more)
+
+        monkeypatch.setattr(Path, "iterdir", listed)
+        monkeypatch.setattr(Path, "stat", looked_at)
+
+    iterdir, stat = Path.iterdir, Path.stat
+    for names in (("ladder",), (results.name,)):
+        refuse(*names)
+        with pytest.raises(RunError, match=f"{names[0]} cannot be read: Permission denied"):
+            resolve_run("latest", results)
+    (results / "lost+found").mkdir()
+    refuse("lost+found")
+    assert len(list_runs(results)) == 3
+    refuse("20260103T000000Z")
+    assert resolve_run("latest", results).name == "20260103T000000Z"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Columns, types, nulls and repeated keys are checked before anything runs.
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ def find_files(key: str, path: str) -> list[Path]:
     if where.is_file():
         return [where]
     if where.is_dir():
+        _check_readable(key, where, levels=None)
         whole = _data_files(where.rglob("*.parquet"), path)
         files = [file for file in whole if file.parent == where]
         if len(files) < len(whole):
@@ -60,10 +62,29 @@ def find_files(key: str, path: str) -> list[Path]:
         return files
     if not glob.has_magic(path):
         raise DataError(f"{key}: {path} is neither a file nor a folder")
+    parts = where.parts
+    first = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    levels = None if "**" in parts else len(parts) - first - 1
+    _check_readable(key, Path(*parts[:first]), levels)
     files = _data_files(map(Path, glob.glob(path, recursive=True)), path)  # noqa: PTH207 - absolute patterns
     if not files:
         raise DataError(f"{key}: no file matches {path}")
     return files
+
+
+def _check_readable(key: str, top: Path, levels: int | None) -> None:
+    """Raise DataError if `top`, or a folder up to so many levels below it, cannot be read.
+
+    A glob leaves out its files.
+    """
+
+    def refuse(exc: OSError) -> None:
+        if not isinstance(exc, FileNotFoundError | NotADirectoryError):
+            raise DataError(f"{key}: {exc.filename} cannot be read: {exc.strerror}") from exc
+
+    for place, folders, _ in os.walk(top, onerror=refuse):
+        last = levels is not None and len(Path(place).parts) - len(top.parts) >= levels
+        folders[:] = [] if last else [name for name in folders if not _hides(name)]
 
 
 def _data_files(found: Iterable[Path], path: str) -> list[Path]:
@@ -76,7 +97,11 @@ def _is_hidden(file: Path, path: str) -> bool:
     Spark skips those as well, but not _a=1, the folder of a column. What `path` names is no marker.
     """
     below = [part for part in file.parts if part not in Path(path).parts]
-    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in below)
+    return any(map(_hides, below))
+
+
+def _hides(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def open_source(data: ParquetData) -> ParquetRows:
