@@ -38,6 +38,15 @@ def write_whole(path: Path, data: bytes) -> None:
         new.unlink(missing_ok=True)
 
 
+def is_utf8(path: str | Path) -> bool:
+    """Whether a path is text; pyarrow and DuckDB open files under no other names."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_json(path: Path) -> Any:
     """The value in a JSON file. Raises OSError, and ValueError in words for what is not JSON.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from serde_lab.errors import SetupError, UsageError, did_you_mean
-from serde_lab.files import alone_in
+from serde_lab.files import alone_in, is_utf8
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, Part, PartFolder, PartWriter, silent
 
@@ -151,13 +151,12 @@ def alone_to_make(folder: Path) -> Iterator[Path]:
 
     Raises UsageError if the folder cannot be written, or has a name under which pyarrow cannot open files.
     """
+    if not is_utf8(folder):
+        raise UsageError(f"{folder}: its name is not UTF-8", "name another folder")
     try:
-        str(folder).encode()
         folder.mkdir(parents=True, exist_ok=True)
         with alone_in(folder):
             yield folder
-    except UnicodeEncodeError as exc:
-        raise UsageError(f"{folder}: its name is not UTF-8", "name another folder") from exc
     except (FileExistsError, NotADirectoryError, PermissionError) as exc:
         raise UsageError(
             f"{folder}: cannot be written: {exc.strerror or exc}", "name another folder"

@@ -91,7 +91,8 @@ MARK = Path(".hoodie") / "serde_lab.kept"
 """Marks a table as a run's copy. Readers of Hudi tables ignore this file."""
 _UNFINISHED = ".serde_lab-keeping-"
 _PREFIX, _LOCK, _NEW_LOCK = "serde_lab-", ".lock", ".new-lock"
-_UNREADABLE = re.compile(r"[\x00-\x1f\x7f?\\]")
+# the last are bytes of a name that is not UTF-8
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f?\\\udc80-\udcff]")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from serde_lab.errors import ScenarioError
+from serde_lab.files import is_utf8
 from serde_lab.scenario.consistency import check
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import (
@@ -182,7 +183,8 @@ def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _not_json(
     value: object, loc: tuple[int | str, ...]
 ) -> Iterable[tuple[tuple[int | str, ...], str]]:
-    """Finds values that no key takes: TOML's dates and times, infinite, NaN and very large numbers.
+    """Finds values that no key takes: TOML's dates and times, infinite, NaN and very large numbers, and
+    paths in a folder whose name is not UTF-8.
 
     None cannot come from a file; in a dumped scenario it means that a key was not given.
     """
@@ -196,6 +198,8 @@ def _not_json(
         yield loc, f"found {value}, expected a finite number"
     elif isinstance(value, int) and value.bit_length() > 63:
         yield loc, f"found {value}, expected a number of 64 bits"
+    elif isinstance(value, str) and not is_utf8(value):
+        yield loc, f"found {value!r}, which is not UTF-8"
     elif not isinstance(value, str | int | float | bool | None):
         yield loc, f"found {value}, a {type(value).__name__}, which no key accepts"
 

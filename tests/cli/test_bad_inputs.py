@@ -148,7 +148,32 @@ def test_a_commit_of_one_row_is_measured(call: Call, scenario_file: Write) -> No
     assert said.status == 0, said.messages
 
 
-@pytest.mark.parametrize("folder", ["two\nlines", "a?b", "a\\b"])
+NOT_UTF_8 = os.fsdecode(b"r\xff")
+
+
+def test_paths_that_are_not_utf_8_are_refused(
+    call: Call, scenario_file: Write, tmp_path: Path
+) -> None:
+    """pyarrow and DuckDB open no files there."""
+
+    def relative(document: Any) -> None:
+        document["data"]["path"] = "rows.parquet"
+
+    said = call("run", scenario_file(), "--cache", NOT_UTF_8)
+    assert (said.status, said.sentence.partition(" (")[0]) == (
+        2,
+        r"serde-lab: the cache 'r\udcff' has a name that is not UTF-8",
+    )
+    folder = tmp_path / NOT_UTF_8
+    folder.mkdir()
+    inside = Path(scenario_file(change=relative)).rename(folder / "s.toml")
+    said = call("validate", inside)
+    assert said.status == 2
+    assert said.sentence.endswith("which is not UTF-8")
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize("folder", ["two\nlines", "a?b", "a\\b", NOT_UTF_8])
 def test_a_work_folder_that_readers_cannot_open(
     folder: str, call: Call, scenario_file: Write
 ) -> None:

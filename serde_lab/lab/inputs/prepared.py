@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.files import locked
+from serde_lab.files import is_utf8, locked
 from serde_lab.inputs.parts import Manifest, PartFolder
 from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
@@ -124,6 +124,11 @@ def prepare_inputs(
     if the cache cannot be written.
     """
     cache = default_cache() if cache is None else cache
+    if not is_utf8(cache):
+        raise UsageError(
+            f"the cache {str(cache)!r} has a name that is not UTF-8",
+            "SERDE_LAB_CACHE or --cache names another folder",
+        )
     user_files.check_sources(scenario)
     request = _request(scenario)
     folder = _folder(scenario, cache, request)
