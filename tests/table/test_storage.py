@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -137,6 +138,12 @@ def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
         Storage.open(tmp_path / "a").put_new("x", b"1")
     with pytest.raises(StorageError, match="cannot create"):
         Storage.open(tmp_path / "a" / "b").put_new("x", b"1")
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """A table that is written there could not be read."""
+    with pytest.raises(UsageError, match="the path is not UTF-8"):
+        Storage.open(tmp_path / os.fsdecode(b"r\xff"))
 
 
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:

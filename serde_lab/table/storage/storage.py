@@ -27,6 +27,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from serde_lab.errors import StorageError, UsageError
+from serde_lab.files import is_utf8
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
@@ -64,6 +65,10 @@ class Storage:
         self.options = dict(options or {})
         self._root = _local_root(url)
         self.url = url.rstrip("/") if self._root is None else str(self._root)
+        if not is_utf8(self.url):
+            raise UsageError(
+                f"{self.url}: the path is not UTF-8, and pyarrow and hudi-rs read no such table"
+            )
         self._connected: Any = None
 
     @classmethod
