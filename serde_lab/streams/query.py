@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -32,11 +33,8 @@ from serde_lab.table.timeline.checkpoints import newest_checkpoint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_QUERY_ID, _BATCH_ID, _RUN_ID = (
-    "sql.streaming.queryId",
-    "streaming.sql.batchId",
-    "spark.jobGroup.id",
-)
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
 """Local properties of the thread in which Spark runs a batch. Each start of a query is a run, whose id is the
 job group. Sources: StreamExecution and MicroBatchExecution of Spark 3.5."""
 _RETRY_SECONDS = 1.0
@@ -197,7 +195,9 @@ class FlushingQuery(StreamingQuery):
         super().__init__(query._jsq)
         self._writer = writer
         # for a program that never asks this object how the query ended
-        Thread(target=self._flush_at_the_end, name="last-commit", daemon=True).start()
+        self._last = Thread(target=self._flush_at_the_end, name="last-commit", daemon=True)
+        self._last.start()
+        atexit.register(self._finish)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
         """As Spark's; if the query has ended when it returns, its batches are committed."""
@@ -221,6 +221,12 @@ class FlushingQuery(StreamingQuery):
             super().awaitTermination()
         with suppress(LabError):  # the query's next start commits the batches
             self._writer.flush()
+        atexit.unregister(self._finish)
+
+    def _finish(self) -> None:
+        """Let a program end only after the last commit of a query that has ended before it."""
+        if not self.isActive:
+            self._last.join()
 
 
 def batch_writer(path: str, options: Mapping[str, Any]) -> BatchWriter:
@@ -273,15 +279,13 @@ def write_stream(
     check_workers(df.sparkSession)
     check_replayed(df)
     parsed = parse_stream_options(options)
-    storage = Storage.open(path)
-    table = table_to_write(storage)
+    table = table_to_write(Storage.open(path))
     parse_options(parsed.write, None if table is None else table.config)
     folder = CheckpointFolder.read(df.sparkSession, checkpoint)
     _check_checkpoint(folder, checkpoint, table, parsed)
     writer = BatchWriter(path, options, watch)
     writer.flush()
-    stream = df.writeStream.foreachBatch(writer)
-    stream = stream.option("checkpointLocation", checkpoint)
+    stream = df.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint)
     if query_name is not None:
         stream = stream.queryName(query_name)
     if trigger:
@@ -367,11 +371,9 @@ def _planned_ms(spark: SparkSession, query: str) -> int | None:
 
 def _is_run(job_group: str, batch: MicroBatch) -> bool:
     """Whether a job group is the id of a query's run, and not a name that the program gave to its jobs."""
-    try:
-        UUID(job_group)
-    except ValueError:
-        return False
-    return bool(batch.query)
+    with suppress(ValueError):
+        return bool(UUID(job_group) and batch.query)
+    return False
 
 
 def _check_checkpoint(
@@ -386,8 +388,7 @@ def _check_checkpoint(
             f" identifier {options.identifier} belongs to {by}, which stored batch {last.batch}",
             hint=f"use that query's checkpoint folder, or set {IDENTIFIER} to a name of this query's own",
         )
-    written = bool(table and table.timeline().completed())
-    is_stored(folder.next_batch, options, last, written)
+    is_stored(folder.next_batch, options, last, bool(table and table.timeline().completed()))
     if last is not None and folder.planned < last.batch:
         raise OptionError(
             f"the checkpoint folder {name} ends at batch {folder.planned}, but the table holds batch"

@@ -146,3 +146,12 @@ def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
     with suppress(Exception):  # without a JVM, the wait ends before the batch's own thread does
         started.trigger(availableNow=True).start().awaitTermination()
     time.sleep(60)
+
+
+def run_and_end(stream: FileStream) -> None:
+    """In a process of its own: a program that ends with the query, and asks Spark alone about it."""
+    from serde_lab.lab.session.session import SessionSettings, start_session
+
+    spark = start_session(SessionSettings(cores=2, driver_memory="1g"))
+    stream.start(spark, serde_lab__stream__batches_per_commit=9)
+    spark.streams.awaitAnyTermination()

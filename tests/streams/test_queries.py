@@ -34,7 +34,7 @@ from tests.faults.small_table import (
     seen_by_us,
 )
 from tests.pipeline.lab_table import STRATEGIES
-from tests.streams.file_stream import COLUMNS, FileStream, Moment, run_and_die
+from tests.streams.file_stream import COLUMNS, FileStream, Moment, run_and_die, run_and_end
 from tests.streams.small_stream import metadata_of_commits, stated_batches
 
 if TYPE_CHECKING:
@@ -192,6 +192,17 @@ def test_batches_share_a_commit_until_the_query_ends(
     assert waiting(stream) == 0
     check_readers(stream.storage, seen(*ALL, last, [("q", "c", 10, "beyond")]))
     check_file_groups(stream.storage)
+
+
+def test_a_program_ends_after_the_last_commit_of_its_query(tmp_path: Path) -> None:
+    stream = FileStream(tmp_path)
+    stream.add(*ALL)
+    program = get_context("spawn").Process(target=run_and_end, args=(stream,))
+    program.start()
+    program.join(_PATIENCE_S)
+    assert program.exitcode == 0
+    assert waiting(stream) == 0
+    check_readers(stream.storage, seen(*ALL))
 
 
 def test_time_commits_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
