@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,14 +41,16 @@ hypothesis_settings.load_profile(
 
 def _plain_environment() -> None:
     """Takes from this process and its children what somebody's environment changes of what they print,
-    and of how they come to servers on this machine; their Spark sessions are short-lived."""
+    and of how they come to servers on this machine; their Spark sessions are short-lived. Their time zone
+    is that of the lab's sessions."""
     printing = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES"}
     # of a git hook that runs the tests, and of other accounts than those of the made-up object store
     elsewhere = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
     elsewhere |= {name for name in os.environ if name.startswith("AWS_")} - {"AWS_CA_BUNDLE"}
     for name in printing | elsewhere:
         os.environ.pop(name, None)
-    os.environ["NO_COLOR"] = "1"
+    os.environ["NO_COLOR"], os.environ["TZ"] = "1", "UTC"
+    time.tzset()
     os.environ.update(ENVIRONMENT)
     # of hundreds of short processes, each would compile pandas, pyarrow and the lab anew
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import ExitStack
 from datetime import date, datetime
@@ -16,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import serde_lab
-from serde_lab.errors import DataError, OptionError, SchemaError
+from serde_lab.errors import DataError, OptionError, SchemaError, SetupError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.in_process import parquet_partitions
 from serde_lab.pipeline.exchange.routing import BY_BUCKET, Task, murmur3_int, salts
@@ -144,6 +145,29 @@ def test_bulk_insert_finds_the_buckets_of_awkward_keys(
         found = serde_lab.read(spark, path)
         assert found.count() == source_rows.count()
         assert found.where("ts = 2").count() == source_rows.count()
+
+
+def test_a_zone_that_the_program_does_not_share_with_the_jvm_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Hudi would name a later write by an earlier time, in a table whose zone is the machine's."""
+    rows, path = (
+        spark.createDataFrame([("a", 1, 1)], "k string, n int, ts int"),
+        str(tmp_path / "t"),
+    )
+    serde_lab.write(rows, path, OPTIONS)
+    file = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    file.write_text(file.read_text().replace("timezone=UTC", "timezone=LOCAL"))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        with pytest.raises(SetupError, match="UTC for this session's JVM and JST for this program"):
+            serde_lab.write(rows, path, OPTIONS)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    serde_lab.write(rows, path, OPTIONS)
+    assert len(HoodieTable.open(Storage.open(path)).timeline().instants()) == 2
 
 
 def test_narrow_integers_are_stored_as_int(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from serde_lab.errors import LabError, SchemaError, WriteConflict
+from serde_lab.errors import LabError, SchemaError, SetupError, WriteConflict
 from serde_lab.measure.timeline import AttemptReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor
@@ -44,6 +45,7 @@ from serde_lab.pipeline.spark.worker import (
 from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import COMMIT_TIME, microsecond_schema, storage_type
+from serde_lab.table.config import TIMELINE_ZONE, TableConfig
 from serde_lab.table.files.base_file import BaseFileReader, with_meta_columns
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
@@ -64,11 +66,11 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     the options turn them off, and compaction if `hoodie.compact.inline` is true.
 
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
-    Raises SetupError if the workers' Python lacks packages, OptionError for an option that is unknown or
-    invalid, SchemaError and DataError for data that the table cannot hold, TableError for a table that cannot
-    be written safely, ConcurrentWrite if another writer is active, WriteConflict if this write is optimistic
-    and conflicts with another one; nothing is committed then. Warns (PortabilityWarning) of anything that
-    some version of Hudi cannot read or continue to write.
+    Raises SetupError if the workers' Python lacks packages, or the session's time zone does not fit the
+    table's, OptionError for an option that is unknown or invalid, SchemaError and DataError for data that the
+    table cannot hold, TableError for a table that cannot be written safely, ConcurrentWrite if another writer
+    is active, WriteConflict if this write is optimistic and conflicts with another one; nothing is committed
+    then. Warns (PortabilityWarning) of anything that some version of Hudi cannot read or continue to write.
     """
     check_workers(df.sparkSession)
     storage = Storage.open(path)
@@ -90,12 +92,32 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
+    """How Spark carries the records of a write. Raises what `check_zone` raises."""
+    check_zone(df.sparkSession, options.table)
     bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
     table = options.table
     by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)
     kind = ColumnsExchange if by_columns else SparkExchange
     reads_files = options.source_reader == "auto"
     return kind(stored_columns(df), own_reader=reads_files, shuffle=options.shuffle)
+
+
+def check_zone(spark: SparkSession, table: TableConfig) -> None:
+    """Raise SetupError if Apache Hudi in this session would name instants in another time zone than the lab.
+
+    In a table whose instants are in the machine's own zone, a later write could then have an earlier time.
+    """
+    if table.extra.get(TIMELINE_ZONE) != "LOCAL":
+        return
+    now, jvm = datetime.now().astimezone(), spark.sparkContext._jvm
+    assert jvm is not None
+    zone = jvm.java.util.TimeZone.getDefault()
+    if timedelta(milliseconds=zone.getOffset(round(now.timestamp() * 1000))) != now.utcoffset():
+        raise SetupError(
+            f"instants of {table.name} are in the machine's time zone ({TIMELINE_ZONE}), which is"
+            f" {zone.getID()} for this session's JVM and {now.tzname()} for this program",
+            hint=f"start the program with TZ={zone.getID()}, or the JVM without user.timezone",
+        )
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
