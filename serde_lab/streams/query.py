@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -62,7 +63,8 @@ class WrittenBatch:
 Watch = Callable[[WrittenBatch], None]
 
 _GIVEN: dict[tuple[str, str, str], tuple[MicroBatch, DataFrame | None]] = {}
-"""By table, identifier and run: the last batch, and its rows once they are stored. A run has one process."""
+"""By table (its real path), identifier and run: the last batch, and its rows once they are stored. A run has
+one process."""
 
 
 class BatchWriter:
@@ -96,7 +98,7 @@ class BatchWriter:
                 f"the batch id is {batch_id}, but {name_of(batch.query)} is at batch {number}",
                 hint="give the writer the batch id that foreachBatch gives",
             )
-        key = self._writer.storage.url, self._writer.options.identifier, run
+        key = os.path.realpath(self._writer.storage.url), self._writer.options.identifier, run
         batch = _after_earlier(key, batch)
         for tried in count():
             clock = TaskTimeline("driver")
