@@ -1,4 +1,5 @@
-"""Writes files in one step, reads JSON as strictly as it is written, and locks files between processes."""
+"""Writes files in one step, reads JSON as strictly as it is written, locks files between processes, and says
+what standard output does not take."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -141,3 +143,24 @@ def lock_file(file: IO[bytes] | IO[str] | int, *, shared: bool = False, wait: bo
     except BlockingIOError:
         return False
     return True
+
+
+def discard_output(stream: IO[str] | None) -> None:
+    """Discard all further output of a stream, so that the command continues after a pipe was closed."""
+    if stream is None:
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Names standard output in a write error, of which a closed pipe is none; discards what comes after."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+    except OSError as exc:
+        discard_output(sys.stdout)
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table as Grid
 
 from serde_lab.errors import LabError, UsageError
+from serde_lab.files import output_errors
 from serde_lab.inputs.parts import OnProgress
 from serde_lab.runs.plain_text import plain_line
 from tpch.generator import TABLES, find_table, generate
@@ -158,12 +159,9 @@ def _refresh(given: argparse.Namespace) -> None:
 
 def _print(grid: Grid) -> None:
     """Print a table on standard output; that the reader of a pipe has closed it is no error."""
-    try:
-        # rich reports a closed pipe by SystemExit
-        with suppress(SystemExit):
-            Console(soft_wrap=True, markup=False, emoji=False).print(grid)
-    except OSError as exc:
-        raise OSError(exc.errno, exc.strerror, "standard output") from exc
+    # rich reports a closed pipe by SystemExit
+    with output_errors(), suppress(SystemExit):
+        Console(soft_wrap=True, markup=False, emoji=False).print(grid)
 
 
 @contextmanager

@@ -21,8 +21,9 @@ import typer
 from typer.exceptions import TyperException
 
 from serde_lab.cli import ab, baseline, check, gate, references, results, run, table
-from serde_lab.cli.console import discard_output, output_errors, say
+from serde_lab.cli.console import say
 from serde_lab.errors import LabError, PortabilityWarning
+from serde_lab.files import discard_output, output_errors
 
 EXIT_STATUSES = """
 Exit statuses: \n

@@ -7,13 +7,11 @@ non-terminals.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -29,21 +27,13 @@ from rich.progress import (
 )
 
 from serde_lab.errors import Interrupted
+from serde_lab.files import discard_output, output_errors
 from serde_lab.report.formats import csv_table, markdown_table, terminal_table
 from serde_lab.report.page import Cell, Column, Table
 from serde_lab.runs.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from serde_lab.lab.jars.manifest import Jar
-
-
-def discard_output(stream: IO[str] | None) -> None:
-    """Discard all further output of a stream, so that the command continues after a pipe was closed."""
-    if stream is None:
-        return
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
 
 
 class _Console(Console):
@@ -66,18 +56,6 @@ GateFormat = Literal["table", "md", "csv", "json", "junit"]
 def say(text: str, style: str | None = None) -> None:
     """Print a one-line message on standard error."""
     stderr.print(plain_line(text), style=style)
-
-
-@contextmanager
-def output_errors() -> Iterator[None]:
-    """Names standard output in a write error, of which a closed pipe is none; discards what comes after."""
-    try:
-        yield
-    except BrokenPipeError:
-        discard_output(sys.stdout)
-    except OSError as exc:
-        discard_output(sys.stdout)
-        raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
 def emit(text: str) -> None:

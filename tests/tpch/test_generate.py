@@ -74,11 +74,12 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 def test_what_standard_output_does_not_take(tmp_path: Path) -> None:
     """A reader that has closed the pipe is no error; a full disk is one, and the table is there."""
     command = [sys.executable, "-m", "tpch", "generate", "--tables=region", f"--out={tmp_path}"]
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
     with Path("/dev/full").open("wb") as full:
         closed, out_of_space = (
-            subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
+            subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=buffered)
             for out in (writer, full)
         )
     os.close(writer)
