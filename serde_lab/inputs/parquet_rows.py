@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,11 +49,12 @@ class ParquetRows:
                 rows = reader.metadata.row_group(group).num_rows
                 if rows:
                     starts.append(position)
-                    groups.append((number, group))
+                    groups.append((self.files[number], reader, group))
                     position += rows
-        self._starts, self._groups = starts, groups
+        self._starts = starts
         self.rows = position
-        self._group = lru_cache(_CACHED_ROW_GROUPS)(self._read_group)
+        # not a method's, which would hold this object: its tables go with it
+        self._group = lru_cache(_CACHED_ROW_GROUPS)(partial(_row_group, groups, first))
 
     @property
     def footers(self) -> list[pq.FileMetaData]:
@@ -71,7 +72,7 @@ class ParquetRows:
             pieces.append(piece)
             start += len(piece)
             at += 1
-        return pa.concat_tables(pieces) if pieces else self._of(names).empty_table()
+        return pa.concat_tables(pieces) if pieces else _chosen(self.schema, names).empty_table()
 
     def read_around(self, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
         """`rows` rows from `start` on; after the last row it continues at row 0, as often as needed."""
@@ -106,14 +107,21 @@ class ParquetRows:
                 greatest = high if greatest is None else max(greatest, high)
         return None if least is None else (least, greatest)
 
-    def _read_group(self, at: int, names: tuple[str, ...]) -> pa.Table:
-        number, group = self._groups[at]
-        with parquet_errors(str(self.files[number]), DataError):
-            table = self._readers[number].read_row_group(group, columns=list(names))
-            return table.select(list(names)).cast(self._of(names))
 
-    def _of(self, names: tuple[str, ...]) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in names])
+def _row_group(
+    groups: Sequence[tuple[Path, pq.ParquetFile, int]],
+    schema: pa.Schema,
+    at: int,
+    names: tuple[str, ...],
+) -> pa.Table:
+    file, reader, group = groups[at]
+    with parquet_errors(str(file), DataError):
+        table = reader.read_row_group(group, columns=list(names))
+        return table.select(list(names)).cast(_chosen(schema, names))
+
+
+def _chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names])
 
 
 def _reader(file: Path) -> pq.ParquetFile:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +48,19 @@ def test_reading_goes_round(rows: ParquetRows, first: int, n: int) -> None:
 def test_batches_are_all_rows(rows: ParquetRows) -> None:
     assert [len(batch) for batch in rows.batches(25)] == [25, 25, 7]
     assert pa.concat_tables(rows.batches(25))["a"].to_pylist() == list(range(TOTAL))
+
+
+def test_rows_that_were_read_go_with_their_reader(rows: ParquetRows) -> None:
+    """At once, not when the garbage collector comes: they may be most of the memory."""
+    own = ParquetRows(rows.files)
+    own.read(0, TOTAL)
+    seen = weakref.ref(own)
+    gc.disable()
+    try:
+        del own
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_extent(rows: ParquetRows) -> None:
