@@ -34,7 +34,11 @@ from serde_lab.table.storage.data_files import delete_marker, list_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
-from serde_lab.table.timeline.lsm_timeline import Undone, extra_metadata_of_layout_1
+from serde_lab.table.timeline.lsm_timeline import (
+    ArchivedInstant,
+    Undone,
+    archived_in_layout_1,
+)
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant
 
 MANIFESTS = ".hoodie/.aux/serde_lab"
@@ -237,12 +241,16 @@ def newest_checkpoint(
 
 def _archived_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
     """The identifier's last batch in the archived timeline: Apache Hudi's archiving restates none."""
+    active, history = table.timeline(), None
+    archived: Iterable[ArchivedInstant]
     if table.config.layout_version == 1:
-        return _archived_in_layout_1(table, identifier)
-    history, active = table.archived_timeline(), table.timeline()
+        archived = archived_in_layout_1(table.storage, table.config.history_folder, SINK_KEY)
+    else:
+        history = table.archived_timeline()
+        archived = history.instants()
     undone = Undone.by_restores(active, active.instants(), history)
     found: dict[str, Checkpoint] = {}
-    for one in history.instants():
+    for one in archived:
         done, content = one.completion_time or one.time, one.metadata or b""
         stream = one.action in WRITE_ACTIONS and SINK_KEY.encode() in content
         if not stream or undone.has(one.time, done):
@@ -251,19 +259,6 @@ def _archived_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | No
         stored = checkpoints_in(CommitMetadata.from_bytes(content, where), where)
         if identifier in stored:
             found[done] = stored[identifier]
-    return found[max(found)] if found else None
-
-
-def _archived_in_layout_1(table: HoodieTable, identifier: str) -> Checkpoint | None:
-    storage, folder, active = table.storage, table.config.history_folder, table.timeline()
-    undone = Undone.by_restores(active, active.instants())
-    found: dict[str, Checkpoint] = {}
-    for time, extra in extra_metadata_of_layout_1(storage, folder, SINK_KEY):
-        stored = checkpoints_in(
-            CommitMetadata("", (), extra), f"{storage.url}: archived instant {time}"
-        )
-        if identifier in stored and not undone.has(time):
-            found[time] = stored[identifier]
     return found[max(found)] if found else None
 
 

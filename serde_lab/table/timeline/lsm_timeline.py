@@ -247,10 +247,8 @@ class Undone:
         )
 
 
-def extra_metadata_of_layout_1(
-    storage: Storage, folder: str, key: str
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Time and extra metadata of the archived writes that have `key` there.
+def archived_in_layout_1(storage: Storage, folder: str, key: str) -> Iterator[ArchivedInstant]:
+    """The archived writes whose extra metadata has `key`; of their `metadata`, only that.
 
     Raises TableError for a damaged file, which may have had others.
     """
@@ -265,11 +263,13 @@ def extra_metadata_of_layout_1(
             if key.encode() not in block.content.to_pybytes():
                 continue
             for row in decode_avro(block.content, block.header[Header.SCHEMA], where).to_pylist():
+                if row.get("actionState") not in (None, "COMPLETED"):
+                    continue
                 stated = [row[name]["extraMetadata"] for name in _COMMITS if row.get(name)]
-                done = row.get("actionState") in (None, "COMPLETED")
-                found = [dict(one) for one in stated if one and key in dict(one)]
-                if done and found:
-                    yield row["commitTime"], found[0]
+                for extra in map(dict, filter(None, stated)):
+                    if key in extra:
+                        metadata = json.dumps({"extraMetadata": extra}).encode()
+                        yield ArchivedInstant(row["commitTime"], None, "commit", metadata)
 
 
 def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
